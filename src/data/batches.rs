@@ -70,7 +70,7 @@ enum Store {
 }
 
 /// Samples as the set stores them, by name, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Labels are
-/// classes in int64, or numbers in f32. Questions
+/// classes in int64, or numbers in f64. Questions
 /// have as labels the places and tokens of their answers, `[K, A, 2]`, where place 0 is followed by −1 behind a short one.
 pub struct Batch {
     pub samples: Fields,

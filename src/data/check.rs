@@ -60,7 +60,7 @@ pub struct Part {
     /// The number of images of the rarest and of the most frequent of these classes.
     pub per_class: (usize, usize),
     /// The least and the largest number, where numbers are learnt in place of classes.
-    pub range: Option<[f32; 2]>,
+    pub range: Option<[f64; 2]>,
     /// The number of groups. `None` if the set has no groups.
     pub groups: Option<usize>,
 }
@@ -164,8 +164,8 @@ impl Part {
             classes: counts.len(),
             per_class: (extreme(counts.values().min()), extreme(counts.values().max())),
             range: split.numbers.as_ref().map(|numbers| {
-                let bound = |of: fn(f32, f32) -> f32| numbers.iter().copied().reduce(of).unwrap_or_default();
-                [bound(f32::min), bound(f32::max)]
+                let bound = |of: fn(f64, f64) -> f64| numbers.iter().copied().reduce(of).unwrap_or_default();
+                [bound(f64::min), bound(f64::max)]
             }),
             groups: split.groups.as_ref().map(|groups| groups.names.len()),
         }

@@ -176,14 +176,6 @@ pub trait Dataset: Resolved + Send + Sync {
         false
     }
 
-    /// Returns the numbers of the training split, by which a network scales what it learns.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read, or if the set has classes.
-    fn numbers(&self) -> Result<Vec<f32>> {
-        bail!("{} has classes and no numbers", self.key())
-    }
-
     /// Returns whether a model that knows more classes predicts among those of the set alone.
     fn narrows(&self) -> bool {
         false

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::decode::is_turned;
-use super::{Files, Groups, Images, Inputs, Split};
+use super::{Files, Groups, Inputs, Split};
 use crate::base::files::read_file;
 use crate::schema::Choice;
 
@@ -44,16 +44,14 @@ impl Fingerprint {
             numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
         }
         split.groups.iter().for_each(|groups| add_groups(&mut hash, groups));
-        match (&split.decoded_from, &split.inputs) {
+        match (split.files(), &split.inputs) {
             (files, Inputs::Questions(questions)) => {
                 hash.update(b"questions");
                 questions.describe(&mut |bytes| add_text(&mut hash, bytes));
-                match (files, &questions.images) {
-                    (Some(files), _) | (None, Images::Files(files)) => add_files(&mut hash, files)?,
-                    _ => {}
-                }
+                files.map_or(Ok(()), |files| add_files(&mut hash, files))?;
             }
-            (Some(files), _) | (None, Inputs::Files(files)) => add_files(&mut hash, files)?,
+            (Some(files), _) => add_files(&mut hash, files)?,
+            (None, Inputs::Files(_)) => {}
             (None, Inputs::Packed(packed)) => {
                 hash.update(b"pixels");
                 [packed.height, packed.width].iter().for_each(|side| hash.update((*side as u64).to_le_bytes()));
@@ -125,25 +123,33 @@ fn blocks(path: &Path) -> std::io::Result<(u64, Vec<u8>)> {
     let mut file = crate::base::files::open_file(path)?;
     let size = file.metadata()?.len();
     let mut bytes = Vec::with_capacity(3 * BLOCK as usize);
-    if size <= 3 * BLOCK {
-        file.read_to_end(&mut bytes)?;
-    } else {
-        for start in [0, (size - BLOCK) / 2, size - BLOCK] {
-            file.seek(SeekFrom::Start(start))?;
-            file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
-        }
+    for (start, length) in blocks_in(size) {
+        file.seek(SeekFrom::Start(start))?;
+        file.by_ref().take(length).read_to_end(&mut bytes)?;
     }
     Ok((size, bytes))
 }
 
-/// Returns a hash of the content of image i of files, which does not depend on its name.
+/// Returns the beginnings and the lengths of the blocks that stand for content of `size` bytes.
+fn blocks_in(size: u64) -> Vec<(u64, u64)> {
+    match size <= 3 * BLOCK {
+        true => vec![(0, size)],
+        false => [0, (size - BLOCK) / 2, size - BLOCK].map(|start| (start, BLOCK)).to_vec(),
+    }
+}
+
+/// Returns a hash of the content of image i of files, which does not depend on its name, nor on whether the image is a file or a part of one.
 ///
 /// # Errors
 /// Fails if it cannot be read.
 pub(super) fn content_of(files: &Files, i: usize) -> Result<u128> {
     let bytes = match files.members {
         None => blocks(&files.paths[i]).with_context(|| format!("{}: cannot read", files.paths[i].display()))?.1,
-        Some(_) => files.bytes(i)?,
+        Some(_) => {
+            let whole = files.bytes(i)?;
+            let block = |(start, length): (u64, u64)| &whole[start as usize..(start + length) as usize];
+            blocks_in(whole.len() as u64).into_iter().map(block).collect::<Vec<_>>().concat()
+        }
     };
     Ok(xxh3_128(&bytes))
 }

@@ -10,6 +10,9 @@ use unicode_normalization::UnicodeNormalization;
 use super::dataset::Dataset;
 use super::numbers::Scale;
 use super::read::wordnet;
+use super::request::Request;
+use super::split::SplitName;
+use crate::machine::cores;
 
 /// The meaning of a data set's labels.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,11 +30,17 @@ impl Labels {
     /// Fails if they cannot be read, if they are numbers that are all the same, or if [`check_forms`] refuses the classes.
     pub fn of(set: &dyn Dataset) -> Result<Labels> {
         let key = || format!("data.{}", set.key());
-        let scale = || Scale::of(&set.numbers()?).with_context(key);
+        let scale = || scale_of(set).with_context(key);
         let classes = set.classes()?;
         check_forms(&classes).with_context(key)?;
         Ok(Labels { classes, scale: set.has_numbers().then(scale).transpose()? })
     }
+}
+
+/// Returns the scale of the numbers of the training samples, without those that the set leaves out.
+fn scale_of(set: &dyn Dataset) -> Result<Scale> {
+    let training = set.load(SplitName::Train, &Request::listing(cores(), &|_, _| ()))?;
+    Scale::of(&training.numbers.context("the training split has no numbers")?)
 }
 
 /// Refuses two classes whose names look the same and differ in their form of Unicode alone: a typed `é` is one letter, and that of a file
@@ -146,7 +155,8 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     if trained == tested {
         return Ok(Mapping::Same);
     }
-    let found: Vec<Option<u32>> = tested.iter().map(|name| find(trained, name)).collect::<Result<_>>()?;
+    let model = Model::new(trained);
+    let found: Vec<Option<u32>> = tested.iter().map(|name| model.class(name)).collect::<Result<_>>()?;
     let (known, count) = (found.iter().flatten().count(), trained.len());
     if known == 0 && tested.len() == count {
         let first = |names: &[String]| names.first().cloned().unwrap_or_default();
@@ -161,8 +171,8 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
         tested.iter().zip(&found).filter(|(_, class)| class.is_none()).map(|(name, _)| name.as_str()).collect();
     ensure!(
         strangers.is_empty(),
-        "the model does not know {} of the test set's {} classes: {}; leave them out with data.*.classes, or name them \
-         as the model does: {}",
+        "the model does not know {} of the test set's {} classes: {}; take their samples out of the set, or name them as the \
+         model does: {}",
         strangers.len(),
         tested.len(),
         some(&strangers),
@@ -189,20 +199,33 @@ fn numbered(tested: &[String], trained: usize) -> Option<Vec<u32>> {
     tested.iter().map(|name| Some(wnids.binary_search(name).ok()? as u32)).collect()
 }
 
-/// Returns the class of the model that `name` matches. `None` if there is none.
-fn find(trained: &[String], name: &str) -> Result<Option<u32>> {
-    let exact: Vec<u32> = places(trained, |class| class == name);
-    let fitting = if exact.is_empty() { places(trained, |class| plain(class) == plain(name)) } else { exact };
-    ensure!(
-        fitting.len() < 2,
-        "the test set's class `{name}` fits several of the model's: {}; set data.*.classes",
-        some(&fitting.iter().map(|&class| trained[class as usize].as_str()).collect::<Vec<_>>())
-    );
-    Ok(fitting.first().copied())
+/// The classes that a model knows, by their names and by what is plain of these.
+struct Model<'a> {
+    trained: &'a [String],
+    exact: HashMap<&'a str, Vec<u32>>,
+    plain: HashMap<String, Vec<u32>>,
 }
 
-fn places(names: &[String], fits: impl Fn(&str) -> bool) -> Vec<u32> {
-    (0..).zip(names).filter(|(_, name)| fits(name)).map(|(place, _)| place).collect()
+impl<'a> Model<'a> {
+    fn new(trained: &'a [String]) -> Model<'a> {
+        let mut model = Model { trained, exact: HashMap::new(), plain: HashMap::new() };
+        for (place, name) in (0..).zip(trained) {
+            model.exact.entry(name).or_default().push(place);
+            model.plain.entry(plain(name)).or_default().push(place);
+        }
+        model
+    }
+
+    /// Returns the class that `name` matches. `None` if there is none.
+    fn class(&self, name: &str) -> Result<Option<u32>> {
+        let fitting = self.exact.get(name).or_else(|| self.plain.get(&plain(name))).map_or(&[][..], Vec::as_slice);
+        ensure!(
+            fitting.len() < 2,
+            "the test set's class `{name}` fits several of the model's: {}; set data.*.classes",
+            some(&fitting.iter().map(|&class| self.trained[class as usize].as_str()).collect::<Vec<_>>())
+        );
+        Ok(fitting.first().copied())
+    }
 }
 
 /// Returns a name reduced to the parts that distinguish classes.
@@ -286,7 +309,7 @@ mod tests {
         assert!(mapping.to_string().contains("taken by position"));
         let text = error(&CIFAR10, &["cat", "monkey", "okapi"]);
         assert!(
-            text.starts_with("the model does not know 2 of the test set's 3 classes: monkey, okapi; leave"),
+            text.starts_with("the model does not know 2 of the test set's 3 classes: monkey, okapi; take"),
             "{text}"
         );
         assert!(error(&["a", "b", "c"], &["x", "y"]).contains("2 of the test set's 2 classes: x, y"));

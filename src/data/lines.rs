@@ -139,8 +139,8 @@ impl Line {
     /// Returns the number at a key, where a text that writes a number counts as one.
     ///
     /// # Errors
-    /// Fails if there is none, or if it is not finite in f32.
-    pub fn number(&self, key: &str) -> Result<f32> {
+    /// Fails if there is none, or if it is not finite in f32, in which networks compute.
+    pub fn number(&self, key: &str) -> Result<f64> {
         match self.get(key)?.as_f64() {
             Some(value) => finite(value, key, self),
             None if self.get(key)?.is_array() || self.get(key)?.is_object() => {

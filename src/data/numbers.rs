@@ -23,7 +23,7 @@ impl Scale {
     ///
     /// # Errors
     /// Fails if there is no number, or if all are the same.
-    pub fn of(numbers: &[f32]) -> Result<Scale> {
+    pub fn of(numbers: &[f64]) -> Result<Scale> {
         let first = *numbers.first().context("there is no number to learn: the training split is empty")?;
         let count = numbers.len() as f64;
         ensure!(
@@ -31,8 +31,8 @@ impl Scale {
             "all {} training samples have the number {first}: there is nothing to learn",
             numbers.len()
         );
-        let mean = numbers.iter().map(|number| f64::from(*number)).sum::<f64>() / count;
-        let square = |number: &f32| (f64::from(*number) - mean).powi(2);
+        let mean = numbers.iter().sum::<f64>() / count;
+        let square = |number: &f64| (number - mean).powi(2);
         Ok(Scale { mean, std: (numbers.iter().map(square).sum::<f64>() / count).sqrt() })
     }
 }
@@ -41,7 +41,7 @@ impl Scale {
 ///
 /// # Errors
 /// Fails if it writes no number, or one that is not finite in f32.
-pub fn number(text: &str, key: &str, place: &dyn Display) -> Result<f32> {
+pub fn number(text: &str, key: &str, place: &dyn Display) -> Result<f64> {
     let parsed = text.trim().parse::<f64>();
     let value = parsed.ok().with_context(|| {
         format!("{place}: `{key}` is `{text}`, which is no number: correct it, or leave the sample out")
@@ -49,17 +49,16 @@ pub fn number(text: &str, key: &str, place: &dyn Display) -> Result<f32> {
     finite(value, key, place)
 }
 
-/// Returns a number in f32, which stands under `key` at `place`.
+/// Returns a number, which stands under `key` at `place`.
 ///
 /// # Errors
 /// Fails if it is not finite in f32.
-pub fn finite(value: f64, key: &str, place: &dyn Display) -> Result<f32> {
-    let narrow = value as f32;
+pub fn finite(value: f64, key: &str, place: &dyn Display) -> Result<f64> {
     ensure!(
-        narrow.is_finite(),
+        (value as f32).is_finite(),
         "{place}: `{key}` is {value:e}: a number must be finite and below 3.4e38: correct it, or leave the sample out"
     );
-    Ok(narrow)
+    Ok(value)
 }
 
 /// N rows of F numbers.

@@ -2,7 +2,8 @@
 //!
 //! Images that are stored alike are compared: pixels with pixels of the same size by their hashes, files with files of the same size by
 //! hashes of their contents (three blocks of 8 KiB for a long one), whatever their names. So only few training files are opened; where
-//! they would be too many, every so-manieth test image is compared. A photo that was saved again is not found.
+//! they would be too many, every second, fourth, … test image is compared. The sizes of images in tables are not known, so that all of
+//! few training images are opened there, and none of many. A photo that was saved again is not found.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -67,8 +68,8 @@ pub enum Seen {
 impl Seen {
     /// Remembers the images of a split. Files are not opened.
     pub fn of(split: &Split) -> Seen {
-        match (&split.decoded_from, &split.inputs) {
-            (Some(files), _) | (None, Inputs::Files(files)) => Seen::Files(Box::new(files.clone())),
+        match (split.files(), &split.inputs) {
+            (Some(files), _) => Seen::Files(Box::new(files.clone())),
             (None, Inputs::Packed(packed)) => {
                 let Packed { height, width, .. } = *packed;
                 Seen::Pixels { hashes: hashes(packed).into_iter().collect(), height, width }
@@ -82,10 +83,8 @@ impl Seen {
     /// # Errors
     /// Fails if an image cannot be read.
     pub fn overlap(&self, set: &str, tests: &Split) -> Result<Option<Overlap>> {
-        let (compared, found) = match (self, &tests.decoded_from, &tests.inputs) {
-            (Seen::Files(seen), Some(files), _) | (Seen::Files(seen), None, Inputs::Files(files)) => {
-                among(seen, files)?
-            }
+        let (compared, found) = match (self, tests.files(), &tests.inputs) {
+            (Seen::Files(seen), Some(files), _) => among(seen, files)?,
             (Seen::Pixels { hashes: seen, height, width }, None, Inputs::Packed(packed))
                 if (*height, *width) == (packed.height, packed.width) =>
             {
@@ -95,7 +94,8 @@ impl Seen {
             }
             _ => return Ok(None),
         };
-        let names = found.iter().take(NAMED).map(|at| tests.sample_name(*at)).collect();
+        let name = |at: usize| tests.files().map_or_else(|| tests.sample_name(at), |files| files.paths[at].clone());
+        let names = found.iter().take(NAMED).map(|at| name(*at)).collect();
         let overlap = Overlap { set: set.to_string(), images: found.len(), compared, names };
         Ok((!found.is_empty()).then_some(overlap))
     }
@@ -107,7 +107,10 @@ fn hashes(packed: &Packed) -> Vec<u128> {
 
 /// Returns the number of test files that were compared, and those of them whose content a training file has.
 fn among(seen: &Files, tests: &Files) -> Result<(usize, Vec<usize>)> {
-    let (of_seen, of_tests) = (sizes(seen), sizes(tests));
+    let (of_seen, of_tests) = match (sizes(seen), sizes(tests)) {
+        (Some(of_seen), Some(of_tests)) => (of_seen, of_tests),
+        _ => (vec![0; seen.paths.len()], vec![0; tests.paths.len()]),
+    };
     let mut candidates: HashMap<u64, Vec<usize>> = HashMap::new();
     of_seen.iter().enumerate().for_each(|(at, size)| candidates.entry(*size).or_default().push(at));
     let mut compared: Vec<usize> = (0..of_tests.len()).collect();
@@ -121,7 +124,8 @@ fn among(seen: &Files, tests: &Files) -> Result<(usize, Vec<usize>)> {
         compared = compared.into_iter().step_by(2).collect();
     };
     if opened.len() > MOST_FILES {
-        tracing::debug!("test images are not compared with {} training images of equal size", opened.len());
+        let more = counted(opened.len(), "training image", "training images");
+        tracing::info!("the test images are not compared with {more}, of which each would have to be read");
         return Ok((0, Vec::new()));
     }
     let known: BTreeSet<u128> = opened.par_iter().map(|at| content_of(seen, *at)).collect::<Result<_>>()?;
@@ -134,12 +138,12 @@ fn among(seen: &Files, tests: &Files) -> Result<(usize, Vec<usize>)> {
     Ok((compared.len(), found.into_iter().flatten().collect()))
 }
 
-/// Returns the size of each file in bytes; 0 of one that cannot be found, and of the rows of tables, whose sizes are not known.
-fn sizes(files: &Files) -> Vec<u64> {
+/// Returns the size of each file in bytes; 0 of one that cannot be found. `None` for the rows of tables, whose sizes are not known.
+fn sizes(files: &Files) -> Option<Vec<u64>> {
     match &files.members {
-        Some(members) if members.rows.is_some() => vec![0; members.of.len()],
-        Some(members) => members.of.iter().map(|member| member.size).collect(),
-        None => files.paths.par_iter().map(|path| path.metadata().map_or(0, |file| file.len())).collect(),
+        Some(members) if members.rows.is_some() => None,
+        Some(members) => Some(members.of.iter().map(|member| member.size).collect()),
+        None => Some(files.paths.par_iter().map(|path| path.metadata().map_or(0, |file| file.len())).collect()),
     }
 }
 

@@ -46,12 +46,12 @@ pub struct Split {
     /// The labels, `[N]`, each below the number of classes; all are 0 where numbers are learnt.
     pub labels: Vec<u32>,
     /// The numbers that are learnt in place of classes, `[N]`, all finite.
-    pub numbers: Option<Vec<f32>>,
+    pub numbers: Option<Vec<f64>>,
     /// The groups (hospital, slide) that the images belong to, if the set has groups.
     pub groups: Option<Groups>,
     /// The files that were left out because they could not be decoded (`skip_corrupt = true`), if there were any.
     pub corrupt: Option<Corrupt>,
-    /// The files from which packed images were decoded. `None` for a set that is stored as pixels.
+    /// The files from which packed images were decoded, those of questions included. `None` for a set that is stored as pixels.
     pub decoded_from: Option<Files>,
 }
 
@@ -81,17 +81,24 @@ impl Split {
         self.labels.is_empty()
     }
 
-    /// Returns the file of a sample, or, where the split is no set of files, its name with the place of the sample, counted
-    /// from 0.
+    /// Returns the files of the images: one for each sample, or of questions one for each image that they are about. `None` for a set
+    /// that is no set of files.
+    pub fn files(&self) -> Option<&Files> {
+        self.decoded_from.as_ref().or_else(|| self.inputs.files())
+    }
+
+    /// Returns the file of a sample, of a question that of its image; or, where the split is no set of files, its name with the place of
+    /// the sample, counted from 0.
     pub fn sample_name(&self, at: usize) -> PathBuf {
-        match (&self.decoded_from, &self.inputs) {
-            (Some(files), _) | (None, Inputs::Files(files)) => files.paths[at].clone(),
-            _ => format!("{}:{at}", self.name).into(),
-        }
+        let image = match &self.inputs {
+            Inputs::Questions(questions) => questions.image_of[at] as usize,
+            _ => at,
+        };
+        self.files().map_or_else(|| format!("{}:{at}", self.name).into(), |files| files.paths[image].clone())
     }
 
     /// Returns the same split, whose samples have these numbers in place of classes.
-    pub fn with_numbers(self, numbers: Vec<f32>) -> Split {
+    pub fn with_numbers(self, numbers: Vec<f64>) -> Split {
         Split { numbers: Some(numbers), ..self }
     }
 
@@ -140,7 +147,11 @@ impl Split {
             numbers: self.numbers.as_ref().map(|numbers| indices.iter().map(|&i| numbers[i as usize]).collect()),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
             corrupt: self.corrupt.clone(),
-            decoded_from: self.decoded_from.as_ref().map(|files| files.select(indices)),
+            decoded_from: self.decoded_from.as_ref().map(|files| match &self.inputs {
+                // A part of the questions keeps all images.
+                Inputs::Questions(_) => files.clone(),
+                _ => files.select(indices),
+            }),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Subset {
 
 /// Returns the indices of the images of a split that `subset` keeps, ascending, for `labels: [N]`. The first image of
 /// every class is taken, then the second of every class, and so on until the number is reached; a class without further
-/// images is skipped. Where there are no classes to tell apart (numbers, free answers), samples at equal distances are taken, since the first ones
+/// images is skipped. Where there are no classes to tell apart (numbers, free answers of one type), samples at equal distances are taken, since the first ones
 /// would be one end of a sorted file. `None` means all images.
 ///
 /// # Errors

@@ -90,7 +90,7 @@ fn cifar(bytes: Option<&[u8]>) -> String {
 
 #[test]
 fn cifar_files() {
-    assert_has(&cifar(None), &["data_batch_1.bin: cannot read", "data.*.root"]);
+    assert_has(&cifar(None), &["data_batch_1.bin: cannot read", "as the root of the set"]);
     let odd = [records(2, 1), vec![0; 7]].concat();
     assert_has(&cifar(Some(&odd)), &["data_batch_1.bin: 6153 bytes", "no whole number of records of 3073 bytes"]);
     assert_has(&cifar(Some(&records(3, 10))), &["data_batch_1.bin: record 0 has label 10", "10 classes"]);

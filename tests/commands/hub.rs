@@ -259,6 +259,21 @@ fn checkpoint_and_archives_by_name_go_all_the_way_and_again_offline() {
     goes_all_the_way(&Place::new(), &archives(), ("webdataset", "train/0.tar"));
 }
 
+/// A split is there if the repository names its folder; the archives of another split are not fetched to find out.
+#[test]
+fn a_check_of_one_split_fetches_no_other() {
+    let (place, hub) = (Place::new(), Hub::of_folder("org/none", &fixture("folders/timm-vit")));
+    let files = archives();
+    hub.put_data("org/tiny-set", &files.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect::<Vec<_>>());
+    succeeds(&place, &hub, &["data", "check", "webdataset=hf://org/tiny-set", "--split", "test"]);
+    let asked: Vec<String> = hub.seen().into_iter().map(|request| request.path).collect();
+    let of = |part: &str| {
+        let wanted = files.iter().filter(|(name, _)| name.starts_with(part)).map(|(_, bytes)| sha256(bytes));
+        wanted.filter(|hash| asked.iter().any(|path| path.contains(hash))).count()
+    };
+    assert_eq!((of("train/"), of("test/") > 0), (0, true), "{asked:?}");
+}
+
 #[test]
 fn checkpoint_and_tables_by_name_go_all_the_way_and_again_offline() {
     let place = Place::new();

@@ -73,8 +73,9 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
 
 fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
     let at = file.display();
-    let bytes = crate::base::files::read_file(file)
-        .with_context(|| format!("{at}: cannot read; set data.*.root to the folder of the binary or Python version"))?;
+    let bytes = crate::base::files::read_file(file).with_context(|| {
+        format!("{at}: cannot read; name the folder of the binary or Python version as the root of the set")
+    })?;
     let record = layout.label_bytes + PIXELS;
     let size = bytes.len();
     ensure!(

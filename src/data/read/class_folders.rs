@@ -275,10 +275,10 @@ impl Drawn {
 /// The draw depends on the seed and on the path of each file below `root`, with the folder of its class. So it is the same
 /// on every machine and in any order of files, and a file that is added changes the place of few others.
 pub fn draw(listing: &Listing, root: &Path, Draw { share, seed }: Draw) -> Drawn {
-    let classes = listing.labels.iter().copied().max().map_or(0, |last| last + 1);
+    let mut classes: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    listing.labels.iter().enumerate().for_each(|(at, class)| classes.entry(*class).or_default().push(at));
     let mut is_test = vec![false; listing.paths.len()];
-    for class in 0..classes {
-        let mut own: Vec<usize> = (0..is_test.len()).filter(|at| listing.labels[*at] == class).collect();
+    for mut own in classes.into_values() {
         own.sort_by_cached_key(|at| draw_key(&listing.paths[*at], root, seed));
         let wanted = (share * own.len() as f64).round() as usize;
         let count = wanted.max(1).min(own.len().saturating_sub(1));

@@ -40,7 +40,7 @@ pub struct Listing {
     /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
     /// The numbers in place of classes, `[N]`, if the set has them.
-    pub numbers: Option<Vec<f32>>,
+    pub numbers: Option<Vec<f64>>,
     /// The groups that the images belong to, if any.
     pub groups: Option<Groups>,
 }
@@ -72,19 +72,6 @@ impl ImageFiles {
     /// Returns the same settings for a part of the images.
     pub fn with_subset(self, subset: Option<Subset>) -> ImageFiles {
         ImageFiles { subset, ..self }
-    }
-
-    /// Returns the numbers of the samples of a split that [`load`](Self::load) keeps of `numbers`, which has one of each listed sample.
-    ///
-    /// # Errors
-    /// Fails if the subset asks for more samples than there are.
-    pub fn kept_numbers(&self, split: SplitName, numbers: Vec<f32>) -> Result<Vec<f32>> {
-        // All are of one class.
-        let kept = chosen(self.subset, split, &vec![0; numbers.len()]).with_context(|| format!("data.{}", self.key))?;
-        Ok(match kept {
-            Some(kept) => kept.iter().map(|&sample| numbers[sample as usize]).collect(),
-            None => numbers,
-        })
     }
 
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first

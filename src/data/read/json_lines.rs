@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::tables;
 use crate::data::lines::{Line, write_lines};
 use crate::data::small::Sizes;
-use crate::data::subset::{chosen, kept};
+use crate::data::subset::kept;
 use crate::data::{Inputs, Split, SplitName, Subset, Texts};
 
 /// A text with its label.
@@ -83,14 +83,14 @@ pub struct Pairs {
     seconds: Vec<String>,
     labels: Vec<u32>,
     /// The numbers in place of classes; empty if there are classes.
-    numbers: Vec<f32>,
+    numbers: Vec<f64>,
 }
 
 /// The label of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Label {
     Class(u32),
-    Number(f32),
+    Number(f64),
 }
 
 impl Pairs {
@@ -115,20 +115,9 @@ impl Pairs {
         let texts = if seconds.is_empty() { Texts::new(texts, false) } else { Texts::pairs(texts, seconds) };
         of_texts(portion, texts, labels, (!numbers.is_empty()).then_some(numbers))
     }
-
-    /// Returns the numbers of these texts, reduced to `subset` for the split `name`.
-    ///
-    /// # Errors
-    /// Fails if the subset asks for more samples than there are.
-    pub fn numbers_of(self, name: SplitName, subset: Option<Subset>) -> Result<Vec<f32>> {
-        Ok(match chosen(subset, name, &self.labels)? {
-            Some(indices) => indices.iter().map(|index| self.numbers[*index as usize]).collect(),
-            None => self.numbers,
-        })
-    }
 }
 
-fn of_texts(portion: Portion, texts: Texts, labels: Vec<u32>, numbers: Option<Vec<f32>>) -> Result<Split> {
+fn of_texts(portion: Portion, texts: Texts, labels: Vec<u32>, numbers: Option<Vec<f64>>) -> Result<Split> {
     let Portion { set, split, subset } = portion;
     let all = Split { numbers, ..Split::new(format!("{set}/{split}"), Inputs::Texts(texts), labels) };
     kept(all, subset, split)

@@ -157,7 +157,7 @@ impl Part<'_> {
     /// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
     pub fn read(&self) -> Result<Split> {
         let name = PARTS.iter().find(|(known, _)| *known == self.name).map_or(self.name, |(_, name)| name);
-        let lines = match Tables::open(self.root, Wanted::Published(self.config), name)? {
+        let lines = match Tables::open(self.root, Wanted::Part(self.config), name)? {
             Some(tables) => tables.all_lines()?,
             None => set_lines(self.file)?,
         };

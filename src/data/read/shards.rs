@@ -126,11 +126,19 @@ fn split(name: &str) -> Option<(&str, &str)> {
     is_sample.then(|| (&name[..dot], &name[dot + 1..]))
 }
 
+/// The kind of a label's member that holds a table of JSON.
+pub const JSON: &str = "json";
+
+/// Returns the kind of content that a label's ending says.
+pub fn kind(label: &str) -> String {
+    label.rsplit('.').next().unwrap_or_default().to_lowercase()
+}
+
 /// Returns what the content of a label's member says.
 fn label(bytes: Vec<u8>, endings: &Endings) -> Result<Label> {
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("is no text"))?;
-    let (text, kind) = (text.trim(), endings.label.rsplit('.').next().unwrap_or_default().to_lowercase());
-    if kind != "json" {
+    let (text, kind) = (text.trim(), kind(endings.label));
+    if kind != JSON {
         let is_place = kind == "cls" && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         return Ok(if is_place { Label::Place(text.to_string()) } else { Label::Text(text.to_string()) });
     }

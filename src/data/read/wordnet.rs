@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::base::files::put;
 
@@ -29,10 +29,11 @@ pub fn write(file: &Path, wnids: &[String]) -> Result<()> {
     put(file, wnids.iter().map(|wnid| format!("{wnid}\tmade-up {wnid}\n")).collect::<String>())
 }
 
-/// Returns the first name of each of `wnids` in `file`, or all of its names if two classes share the first one.
+/// Returns the first name of each of `wnids` in `file`, or all of its names if two classes share the first one, with its number if they share
+/// all: WordNet calls both a bird and a machine `crane`, and nothing else.
 ///
 /// # Errors
-/// Fails if the file cannot be read, a class has no name, or two classes have the same name.
+/// Fails if the file cannot be read, or if a class has no name.
 pub fn names(file: &Path, wnids: &[String]) -> Result<Vec<String>> {
     let at = file.display();
     let text = crate::base::files::read_text(file).with_context(|| format!("{at}: cannot read"))?;
@@ -48,10 +49,12 @@ pub fn names(file: &Path, wnids: &[String]) -> Result<Vec<String>> {
         }
     }
     let name = |names: &&str| if shared.contains(&first(names)) { names.to_string() } else { first(names) };
-    let named: Vec<String> = full.iter().map(name).collect();
-    for (i, name) in named.iter().enumerate() {
-        if let Some(other) = named[..i].iter().position(|before| before == name) {
-            bail!("{at}: {} and {} are both called `{name}`: tell them apart", wnids[other], wnids[i]);
+    let mut named: Vec<String> = full.iter().map(name).collect();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    named.iter().for_each(|name| *counts.entry(name.clone()).or_default() += 1);
+    for (name, wnid) in named.iter_mut().zip(wnids) {
+        if counts[name] > 1 {
+            *name += &format!(" ({wnid})");
         }
     }
     Ok(named)
@@ -69,7 +72,7 @@ mod tests {
         let names = |wnids: [&str; 2]| names(&file, &wnids.map(str::to_string));
         assert_eq!(names(["n1", "n2"]).unwrap(), ["crane", "crane, lifter"]);
         assert_eq!(names(["n3", "n2"]).unwrap(), ["tench", "crane"]);
-        assert!(names(["n1", "n4"]).unwrap_err().to_string().contains("n1 and n4 are both called `crane`"));
+        assert_eq!(names(["n1", "n4"]).unwrap(), ["crane (n1)", "crane (n4)"]);
         assert!(names(["n1", "n5"]).unwrap_err().to_string().contains("words.txt: no name of n5"));
     }
 }

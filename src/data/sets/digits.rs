@@ -49,10 +49,6 @@ impl Dataset for Digits {
         self.numbers
     }
 
-    fn numbers(&self) -> Result<Vec<f32>> {
-        Ok(self.load_split(SplitName::Train)?.numbers.unwrap_or_default())
-    }
-
     fn published(&self) -> Published {
         Published::new(
             if self.numbers { 1 } else { 10 },
@@ -83,7 +79,7 @@ impl Digits {
         if !self.numbers {
             return Ok(split);
         }
-        let numbers = split.labels.iter().map(|digit| *digit as f32).collect();
+        let numbers = split.labels.iter().map(|digit| f64::from(*digit)).collect();
         Ok(Split { labels: vec![0; split.len()], ..split }.with_numbers(numbers))
     }
 }
@@ -136,8 +132,7 @@ mod tests {
         let numbers = Digits { numbers: true, subset: Some(Subset::Each(20)) };
         let split = numbers.load_split(SplitName::Train).unwrap();
         assert_eq!((split.labels, numbers.classes().unwrap()), (vec![0; 20], vec!["digit".to_string()]));
-        assert_eq!(split.numbers.as_ref().unwrap().iter().sum::<f32>(), 90.0);
-        assert_eq!(Some(numbers.numbers().unwrap()), split.numbers);
+        assert_eq!(split.numbers.as_ref().unwrap().iter().sum::<f64>(), 90.0);
     }
 
     #[test]

@@ -58,6 +58,12 @@ impl Jsonl {
                 reader.problem(key, why);
             }
         }
+        if self.target.is_some() && reader.sets("label_key") {
+            reader.problem(
+                "label_key",
+                "means nothing beside target, which is the key that is learnt: leave one of them out",
+            );
+        }
         match (&self.labels, &self.target) {
             (Some(_), Some(_)) => {
                 reader.problem("labels", "means nothing beside target, which is a number: leave one of them out");
@@ -129,10 +135,6 @@ impl Dataset for Jsonl {
 
     fn has_numbers(&self) -> bool {
         self.target.is_some()
-    }
-
-    fn numbers(&self) -> Result<Vec<f32>> {
-        self.read_pairs(SplitName::Train)?.numbers_of(SplitName::Train, self.subset)
     }
 
     fn medium(&self) -> Medium {
@@ -221,7 +223,8 @@ impl SmallSet for Jsonl {
         for split in SplitName::ALL {
             let line = |i: usize| {
                 let label = sizes.label(i);
-                json!({ "text": format!("text {i} of {label} {}", text(12, i)), "label": label })
+                let learnt = self.words().get(label).map_or_else(|| json!(label), |word| json!(word));
+                json!({ "text": format!("text {i} of {label} {}", text(12, i)), "label": learnt })
             };
             write_lines(&self.path(split), (0..sizes.of(split)).map(line))?;
         }
@@ -273,7 +276,7 @@ mod tests {
         let jsonl = set(&ENTRY, place.path(), "prompt = \"{text}\"\ntarget = \"score\"");
         let split = load(&*jsonl, SplitName::Train).unwrap();
         assert_eq!((split.numbers.clone(), split.labels.clone()), (Some(vec![1.5, -2.0]), vec![0, 0]));
-        assert_eq!((jsonl.numbers().unwrap(), jsonl.classes().unwrap()), (vec![1.5, -2.0], vec!["score".to_string()]));
+        assert_eq!(jsonl.classes().unwrap(), ["score"]);
         assert_ne!(split.select(&[0]).fingerprint(), split.select(&[1]).fingerprint());
         let other = split.clone().with_numbers(vec![1.5, 2.0]);
         assert_ne!(other.fingerprint(), split.fingerprint(), "the numbers are part of a split's identity");
@@ -295,6 +298,8 @@ mod tests {
         }
         let both = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{text}}\"\ntarget = \"score\""));
         assert!(both.contains("means nothing beside target"), "{both}");
+        let unread = mistakes(&ENTRY, "prompt = \"{text}\"\ntarget = \"score\"\nlabel_key = \"y\"");
+        assert!(unread.contains("label_key = \"y\": means nothing beside target"), "{unread}");
         assert!(mistakes(&ENTRY, "prompt = \"{text}\"").contains("the label words"), "one of them is required");
     }
 

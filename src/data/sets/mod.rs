@@ -193,7 +193,7 @@ mod tests {
     /// Returns the highest label or number.
     fn highest(split: &crate::data::Split) -> u32 {
         match &split.numbers {
-            Some(numbers) => numbers.iter().fold(0.0f32, |a, b| a.max(*b)) as u32,
+            Some(numbers) => numbers.iter().fold(0.0f64, |a, b| a.max(*b)) as u32,
             None => split.labels.iter().copied().max().unwrap(),
         }
     }

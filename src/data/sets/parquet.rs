@@ -11,6 +11,7 @@ use crate::data::lines::Line;
 use crate::data::read::class_folders::{self, Draw, TestPart, draw, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::json_lines::{Label, Pairs, Portion};
+use crate::data::read::known::implied;
 use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::{Numbers, Tables};
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
@@ -83,6 +84,16 @@ impl Parquet {
         if self.classes.is_some() && self.has_numbers() {
             reader.problem("classes", "means nothing beside target, which is a number: leave one of them out");
         }
+        if self.has_numbers() && reader.sets("label") {
+            reader.problem(
+                "label",
+                "means nothing beside target, which is the column that is learnt: leave one of them out",
+            );
+        }
+        let of_images = ["resize", "skip_corrupt", "exif_orientation"].into_iter();
+        for key in of_images.filter(|key| self.text.is_some() && reader.sets(key)) {
+            reader.problem(key, "is a setting of images, and text names a column of texts: leave it out");
+        }
         if self.second.is_some() && self.text.is_none() {
             reader.problem("second", "is the second text of a pair, so text must name the first one");
         }
@@ -133,7 +144,7 @@ impl Parquet {
     }
 
     /// Returns the class of each row, which is 0 where numbers are learnt, and the numbers if they are.
-    fn learnt(&self, tables: &Tables) -> Result<(Vec<u32>, Option<Vec<f32>>)> {
+    fn learnt(&self, tables: &Tables) -> Result<(Vec<u32>, Option<Vec<f64>>)> {
         let Some(target) = &self.target else {
             return Ok((tables.labels(&self.label, Numbers::Named(&self.classes()?))?, None));
         };
@@ -176,22 +187,12 @@ impl Dataset for Parquet {
         let tables = self.open(self.part(first).0)?;
         match tables.names(&self.label)? {
             Some(names) => Ok(names),
-            None => Ok(list::classes(&tables.words(&self.label)?)),
+            None => Ok(implied(&tables.words(&self.label)?)),
         }
     }
 
     fn has_numbers(&self) -> bool {
         self.target.is_some()
-    }
-
-    fn numbers(&self) -> Result<Vec<f32>> {
-        let tables = self.open(self.part(SplitName::Train).0)?;
-        let (labels, numbers) = self.learnt(&tables)?;
-        let mut numbers = numbers.context("data.parquet: has classes and no numbers")?;
-        if let Some(kept) = self.drawn(&tables, &labels, SplitName::Train) {
-            numbers = kept.iter().map(|row| numbers[*row as usize]).collect();
-        }
-        self.files.kept_numbers(SplitName::Train, numbers)
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -277,8 +278,12 @@ impl SmallSet for Parquet {
                 Some(_) => sizes.train + sizes.test,
                 None => sizes.of(split),
             };
-            let labels = (0..count).map(|i| sizes.label(i) as i64).collect();
-            let mut columns = vec![(self.target.as_ref().unwrap_or(&self.label).as_str(), Column::Numbers(labels))];
+            let labels = (0..count).map(|i| sizes.label(i));
+            let learnt = match &self.classes {
+                Some(names) => Column::Texts(labels.map(|label| names[label].clone()).collect()),
+                None => Column::Numbers(labels.map(|label| label as i64).collect()),
+            };
+            let mut columns = vec![(self.target.as_ref().unwrap_or(&self.label).as_str(), learnt)];
             if let Some(column) = &self.image {
                 let files = (0..count).map(|i| pictures.file(i).map(<[u8]>::to_vec)).collect::<Result<_>>()?;
                 columns.push((column, Column::Images(files)));

@@ -46,7 +46,7 @@ const TARGET: &str = "target";
 /// A table of numbers.
 struct Table {
     path: PathBuf,
-    rows: Vec<Vec<f32>>,
+    rows: Vec<Vec<f64>>,
 }
 
 impl Uci {
@@ -80,7 +80,7 @@ impl Uci {
 
     /// Returns the numbers of a file of indices, each below `limit`, which counts `what`.
     fn indices(&self, path: &Path, limit: usize, what: &str) -> Result<Vec<usize>> {
-        let index = |value: f32| {
+        let index = |value: f64| {
             let is_index = value >= 0.0 && value.fract() == 0.0 && (value as usize) < limit;
             ensure!(is_index, "{}: {value} is no index below {limit}, the number of {what}", path.display());
             Ok(value as usize)
@@ -102,7 +102,7 @@ impl Uci {
 }
 
 /// Reads the lines of numbers, which white space parts.
-fn rows_of(path: &Path) -> Result<Vec<Vec<f32>>> {
+fn rows_of(path: &Path) -> Result<Vec<Vec<f64>>> {
     let text = read_text(path)
         .with_context(|| format!("{}: cannot open; `bella data check` says what to fetch", path.display()))?;
     let place = |line: usize| format!("{}:{}", path.display(), line + 1);
@@ -111,7 +111,7 @@ fn rows_of(path: &Path) -> Result<Vec<Vec<f32>>> {
         cells.map(|(column, cell)| number(cell, &format!("column {}", column + 1), &place(at))).collect()
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let rows: Vec<Vec<f32>> = lines.map(row).collect::<Result<_>>()?;
+    let rows: Vec<Vec<f64>> = lines.map(row).collect::<Result<_>>()?;
     ensure!(!rows.is_empty(), "{}: has no number", path.display());
     Ok(rows)
 }
@@ -137,10 +137,6 @@ impl Dataset for Uci {
         true
     }
 
-    fn numbers(&self) -> Result<Vec<f32>> {
-        Ok(self.load_split(SplitName::Train)?.numbers.unwrap_or_default())
-    }
-
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         self.load_split(split)
     }
@@ -154,14 +150,14 @@ impl Uci {
         ensure!(!columns.contains(&target), "{}: column {target} is a feature and the target", table.path.display());
         let trained = self.rows_in(&table, SplitName::Train)?;
         let scale = |column: &usize| {
-            let values: Vec<f32> = trained.iter().map(|row| table.rows[*row][*column]).collect();
+            let values: Vec<f64> = trained.iter().map(|row| table.rows[*row][*column]).collect();
             // A constant feature becomes 0.
-            Scale::of(&values).unwrap_or(Scale { mean: f64::from(values[0]), std: 1.0 })
+            Scale::of(&values).unwrap_or(Scale { mean: values[0], std: 1.0 })
         };
         let scales: Vec<Scale> = columns.iter().map(scale).collect();
         let cells = |row: &usize| {
             let row = &table.rows[*row];
-            let cell = |(column, scale): (&usize, &Scale)| ((f64::from(row[*column]) - scale.mean) / scale.std) as f32;
+            let cell = |(column, scale): (&usize, &Scale)| ((row[*column] - scale.mean) / scale.std) as f32;
             columns.iter().zip(&scales).map(cell).collect::<Vec<_>>()
         };
         let all = Split::new(
@@ -220,7 +216,7 @@ mod tests {
         assert_eq!(values(&train), (vec![1.0, 0.0, -1.0, 0.0], 2));
         assert_eq!(values(&test), (vec![3.0, 1.0, 5.0, 2.0], 2));
         assert_eq!((train.numbers.clone().unwrap(), test.numbers.unwrap()), (vec![20.5, 10.5], vec![30.5, 40.5]));
-        assert_eq!((uci.numbers().unwrap(), uci.label()), (vec![20.5, 10.5], "x".to_string()));
+        assert_eq!(uci.label(), "x");
         let one = set(&ENTRY, place.path(), "name = \"x\"\nsubset = 1");
         assert_eq!(load(&*one, SplitName::Test).unwrap().numbers, Some(vec![30.5]));
         assert_eq!(train.name, "uci/x/train-0");

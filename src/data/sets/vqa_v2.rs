@@ -93,6 +93,16 @@ mod tests {
         let in_memory = Request { memory_bytes: 1 << 20, ..REQUEST };
         let packed = set(&ENTRY, folder.path(), "").load(SplitName::Test, &in_memory).unwrap();
         assert_eq!(gray(questions(&packed), 1), 10);
+        // Questions are another number than images, also where these are in memory.
+        for split in [&packed, &split] {
+            let image = questions(split).image_of[2] as usize;
+            assert_eq!(split.sample_name(2), split.files().unwrap().paths[image]);
+            let last = split.select(&[2]);
+            assert_eq!(
+                (last.sample_name(0), &questions(&last).image_of[..]),
+                (split.sample_name(2), &[image as u32][..])
+            );
+        }
     }
 
     /// The tables have the questions of the files above; scripts/make_parquet_fixtures.py wrote them by the package `datasets`.

@@ -17,7 +17,7 @@ use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "winogrande",
-    about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
+    about: "WinoGrande: which of two words fills the gap; 160 to 40,398 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
     marks: &[],
     originals: Originals::Files {

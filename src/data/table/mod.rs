@@ -137,11 +137,12 @@ impl Table {
         Ok(names.iter().map(|name| name.as_str().map(str::to_string)).collect())
     }
 
-    /// Returns the values of some columns, a line a row. A column of bytes is read only if it holds texts.
+    /// Returns what `of` makes of the values of some columns, a line a row, of which one at a time is in memory. A column of bytes is read
+    /// only if it holds texts.
     ///
     /// # Errors
     /// Fails if there is no such column, or if the table is damaged.
-    pub fn lines(&self, columns: &[&str]) -> Result<Vec<Line>> {
+    pub fn lines<T>(&self, columns: &[&str], of: impl Fn(Line) -> T) -> Result<Vec<T>> {
         columns.iter().try_for_each(|column| self.expect(column))?;
         let fields = self.schema().get_fields();
         let fields = fields.iter().filter(|field| columns.contains(&field.name())).cloned().collect();
@@ -152,7 +153,7 @@ impl Table {
                 let rows = self.reader.get_row_group(group)?;
                 for row in RowIter::from_row_group(Some(wanted.clone()), &*rows)? {
                     ensure!(lines.len() < start[1], "row group {group} has more rows than the footer states");
-                    lines.push(Line::of_row(&self.path, lines.len(), values(row?)));
+                    lines.push(of(Line::of_row(&self.path, lines.len(), values(row?))));
                 }
                 let (found, stated) = (lines.len() - start[0], start[1] - start[0]);
                 ensure!(found == stated, "row group {group} has {found} rows, and the footer states {stated}");

@@ -17,7 +17,7 @@ mod tests;
 mod yaml;
 
 pub use names::Wanted;
-use names::{DEFAULT, ENDING, Numbered, USUAL, ambiguous, numbered, of_names};
+use names::{DEFAULT, ENDING, USUAL, ambiguous, numbered, of_names};
 use of_card::Described;
 use place::Place;
 
@@ -45,7 +45,7 @@ pub fn splits(root: &Path, config: Wanted) -> Result<Option<BTreeMap<String, Vec
     for (split, tables) in &found {
         check_whole(root, split, tables)?;
     }
-    if let (Place::Names(names), Wanted::Named(config) | Wanted::Published(config), true) =
+    if let (Place::Names(names), Wanted::Named(config) | Wanted::Published(config) | Wanted::Part(config), true) =
         (&place, config, found.is_empty())
     {
         bail!("{}", without_tables(root, config, names));
@@ -80,7 +80,7 @@ fn configurations(place: &Place) -> Result<Vec<String>> {
 fn of_folders(place: &Place, root: &Path, config: Wanted) -> Result<BTreeMap<String, Vec<String>>> {
     let own = match config {
         Wanted::Only => None,
-        Wanted::Named(name) | Wanted::Published(name) => Some(name),
+        Wanted::Named(name) | Wanted::Published(name) | Wanted::Part(name) => Some(name),
     };
     let has_to_be_named = matches!(config, Wanted::Named(name) if name != DEFAULT);
     for folder in own.into_iter().chain(USUAL) {
@@ -95,7 +95,7 @@ fn of_folders(place: &Place, root: &Path, config: Wanted) -> Result<BTreeMap<Str
             return Ok(found);
         }
     }
-    if let Wanted::Published(_) = config {
+    if let Wanted::Published(_) | Wanted::Part(_) = config {
         return Ok(BTreeMap::new());
     }
     match (own, &configurations(place)?[..]) {
@@ -112,32 +112,53 @@ fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Checks that no table of a split is missing, and none is there twice.
+/// A table whose name says that it is one of several.
+struct Part<'a> {
+    table: &'a str,
+    /// The folder and the beginning of the names of all that belong together.
+    beginning: &'a str,
+    number: usize,
+    /// The number of all, if the name states it.
+    of: Option<usize>,
+}
+
+/// Returns what the path of a table says of its number. The Hub's converted form counts from `0000.parquet` on; `2019.parquet` is only a name.
+fn part(table: &str) -> Option<Part<'_>> {
+    let name = name_of(table);
+    let (stem, folder) = (name.strip_suffix(ENDING)?, table.len() - name.len());
+    if let Some(numbered) = numbered(stem) {
+        let beginning = &table[..folder + numbered.split.len()];
+        return Some(Part { table, beginning, number: numbered.number, of: Some(numbered.of) });
+    }
+    let is_counted = stem.len() == 4 && stem.starts_with('0');
+    let number = stem.parse().ok().filter(|_| is_counted)?;
+    Some(Part { table, beginning: &table[..folder], number, of: None })
+}
+
+/// Checks that no table of a split is missing, and none is there twice. A card may give a split the tables of several folders, each of which
+/// is counted for itself.
 fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
+    let mut groups: BTreeMap<&str, Vec<Part>> = BTreeMap::new();
+    for part in tables.iter().filter_map(|table| part(table)) {
+        groups.entry(part.beginning).or_default().push(part);
+    }
+    groups.into_values().try_for_each(|parts| check_parts(root, split, &parts))
+}
+
+/// Checks that numbered tables are all of one version.
+fn check_parts(root: &Path, split: &str, parts: &[Part]) -> Result<()> {
     let shown = root.display();
-    let stem = |path: &String| name_of(path).strip_suffix(ENDING).unwrap_or_default().to_string();
-    let stems: Vec<String> = tables.iter().map(stem).collect();
-    let numbers: Option<Vec<Numbered>> = stems.iter().map(|stem| numbered(stem)).collect();
-    let (numbers, count) = match numbers {
-        Some(numbers) if !numbers.is_empty() => {
-            let count = numbers[0].of;
-            ensure!(
-                numbers.iter().all(|one| one.of == count),
-                "{shown}: the tables of `{split}` are of two versions (`-of-{count:05}` and others): keep one of them"
-            );
-            (numbers.into_iter().map(|one| one.number).collect::<Vec<_>>(), count)
-        }
-        _ => match stems.iter().map(|stem| stem.parse().ok()).collect::<Option<Vec<usize>>>() {
-            Some(numbers) => (numbers, stems.len()),
-            None => return Ok(()),
-        },
-    };
+    let count = parts[0].of.unwrap_or(parts.len());
+    ensure!(
+        parts.iter().all(|part| part.of.unwrap_or(count) == count),
+        "{shown}: the tables of `{split}` are of two versions (`-of-{count:05}` and others): keep one of them"
+    );
     for wanted in 0..count {
-        let there = numbers.iter().filter(|number| **number == wanted).count();
+        let there = parts.iter().filter(|part| part.number == wanted).count();
         ensure!(
             there > 0,
             "{shown}: table {wanted} of the {count} tables of `{split}` is missing, where {} lies: fetch it, too",
-            name_of(&tables[0])
+            name_of(parts[0].table)
         );
         ensure!(
             there == 1,
@@ -145,9 +166,9 @@ fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
         );
     }
     ensure!(
-        numbers.len() == count,
+        parts.len() == count,
         "{shown}: has {} tables of `{split}`, and their names state {count}: keep those of one version",
-        numbers.len()
+        parts.len()
     );
     Ok(())
 }

@@ -23,8 +23,10 @@ pub enum Wanted<'a> {
     Only,
     /// The one of this name.
     Named(&'a str),
-    /// The one that a published set has on the Hub, whose tables may also lie where none is named.
+    /// The one that a published set has on the Hub, whose tables may also lie where none is named, or where another one is the only one.
     Published(&'a str),
+    /// One of several that a published set has, such as a task or a size, whose tables may also lie where none is named.
+    Part(&'a str),
 }
 
 /// Returns the error for several configurations of which none is named.

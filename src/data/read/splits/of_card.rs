@@ -40,7 +40,7 @@ impl Described<'_> {
         let chosen = self.chosen(&configs, config)?;
         let found = self.found(chosen)?;
         let is_empty = found.iter().all(|found| found.tables.is_empty());
-        if is_empty && matches!(config, Wanted::Published(_)) {
+        if is_empty && matches!(config, Wanted::Published(_) | Wanted::Part(_)) {
             return Ok(None);
         }
         // The data set is of another format.
@@ -77,12 +77,13 @@ impl Described<'_> {
         let chosen = match config {
             Wanted::Named(name) => named(name),
             Wanted::Published(name) => named(name).or_else(only),
+            Wanted::Part(name) => named(name).or_else(|| only().filter(|one| one.name == DEFAULT)),
             Wanted::Only => only().or(defaults.first().copied().filter(|_| defaults.len() == 1)),
         };
         let names: Vec<&str> = configs.iter().map(|one| one.name.as_str()).collect();
         match (chosen, config) {
             (Some(chosen), _) => Ok(chosen),
-            (None, Wanted::Named(name) | Wanted::Published(name)) => {
+            (None, Wanted::Named(name) | Wanted::Published(name) | Wanted::Part(name)) => {
                 bail!("{}: has no configuration `{name}`; known: {}", self.card.display(), names.join(", "))
             }
             (None, Wanted::Only) => bail!("{}", ambiguous(self.card, &names)),

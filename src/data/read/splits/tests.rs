@@ -75,6 +75,23 @@ fn a_missing_or_second_table_is_named() {
     assert!(error(&["t-00000-of-00001.parquet", "t-00000-of-00002.parquet"]).contains("of two versions"));
 }
 
+#[test]
+fn names_that_are_numbers_and_tables_of_several_folders_are_whole() {
+    let years = found(&["train/2019.parquet", "train/2020.parquet", "train/7.parquet"], Wanted::Only).unwrap();
+    assert_eq!(years, [("train".to_string(), 3)]);
+    let root = tempfile::tempdir().unwrap();
+    touch(
+        root.path(),
+        &["en/train-00000-of-00002.parquet", "en/train-00001-of-00002.parquet", "de/train-00000-of-00001.parquet"],
+    );
+    let card = "---\nconfigs:\n- config_name: all\n  data_files:\n  - split: train\n    path: '*/train-*'\n---\n";
+    std::fs::write(root.path().join("README.md"), card).unwrap();
+    assert_eq!(splits(root.path(), Wanted::Only).unwrap().unwrap()["train"].len(), 3);
+    std::fs::remove_file(root.path().join("en/train-00001-of-00002.parquet")).unwrap();
+    let error = splits(root.path(), Wanted::Only).unwrap_err().to_string();
+    assert!(error.contains("table 1 of the 2 tables of `train` is missing"), "{error}");
+}
+
 const CARD: &str = "---\nlicense: mit\nconfigs:\n- config_name: small\n  data_files:\n  - split: train\n    path: small/tr*\n  \
                     - split: test\n    path:\n    - \"small/a.parquet\"\n    - small/b.parquet\n- config_name: big\n  default: true\n  \
                     data_files:\n  - split: train\n    path: big/**/x-*.parquet\ntags:\n- split: none\n---\n# Title\n";
@@ -94,6 +111,15 @@ fn the_card_names_the_files() {
     assert_eq!(counts(Wanted::Only), [("train".to_string(), 1)]);
     let error = splits(root.path(), Wanted::Published("large")).unwrap_err().to_string();
     assert!(error.ends_with("README.md: has no configuration `large`; known: small, big"), "{error}");
+    // A copy of a published set may call its only configuration otherwise, but one task is not another.
+    std::fs::write(
+        root.path().join("README.md"),
+        CARD.split("- config_name: big").next().unwrap().to_string() + "---\n",
+    )
+    .unwrap();
+    assert_eq!(counts(Wanted::Published("large")).len(), 2);
+    let error = splits(root.path(), Wanted::Part("large")).unwrap_err().to_string();
+    assert!(error.ends_with("README.md: has no configuration `large`; known: small"), "{error}");
 }
 
 /// The tables of each split.

@@ -103,7 +103,7 @@ pub struct Columns<'a> {
 /// # Errors
 /// Fails if tables or lines cannot be read.
 pub fn lines(root: &Path, columns: Columns, file: &Path) -> Result<Vec<Line>> {
-    match Tables::open(root, Wanted::Published(columns.config), columns.split)? {
+    match Tables::open(root, Wanted::Part(columns.config), columns.split)? {
         Some(tables) => tables.lines(columns.names),
         None => set_lines(file),
     }
@@ -145,7 +145,7 @@ impl Tables {
     /// # Errors
     /// Fails if a table lacks a column, or if it is damaged.
     pub fn lines(&self, columns: &[&str]) -> Result<Vec<Line>> {
-        self.each(|table| table.lines(columns))
+        self.each(|table| table.lines(columns, |line| line))
     }
 
     /// Returns the values of all columns, a line a row.
@@ -153,11 +153,11 @@ impl Tables {
     /// # Errors
     /// Fails if a table is damaged.
     pub fn all_lines(&self) -> Result<Vec<Line>> {
-        self.each(|table| table.lines(&table.columns()))
+        self.each(|table| table.lines(&table.columns(), |line| line))
     }
 
-    /// Returns the lines of all tables, one after the other.
-    fn each(&self, of: impl Fn(&Table) -> Result<Vec<Line>>) -> Result<Vec<Line>> {
+    /// Returns what is made of the lines of all tables, one after the other.
+    fn each<T>(&self, of: impl Fn(&Table) -> Result<Vec<T>>) -> Result<Vec<T>> {
         Ok(self.0.iter().map(of).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
@@ -202,23 +202,21 @@ impl Tables {
             );
         }
         let class = |value: &Value, text: &str| match (&names, value, numbers) {
+            (None, Value::Bool(truth), Numbers::Named(_) | Numbers::Respelled(..)) => known.truth(*truth),
+            (None, Value::Bool(truth), Numbers::Ordered(_)) => Some(u32::from(*truth)),
             (Some(names), Value::String(_), _) => known.named(text).or_else(|| known.named(at_place(names, text)?)),
             (Some(names), ..) => known.named(at_place(names, text)?),
             (None, Value::String(_), _) | (None, _, Numbers::Named(_) | Numbers::Respelled(..)) => known.of(text),
             (None, _, Numbers::Ordered(_)) => known.placed(text),
         };
-        let label = |line: &Line| {
-            let value = line.get(column)?;
-            let text = match value {
-                Value::Bool(bit) => u8::from(*bit).to_string(),
-                _ => line.text(column)?,
-            };
-            class(value, &text).with_context(|| {
+        let label = |line: Line| -> Result<u32> {
+            let text = line.text(column)?;
+            class(line.get(column)?, &text).with_context(|| {
                 let nor = if names.is_none() { known.nor() } else { String::new() };
                 format!("{line}: `{column}` is {text}, which is none of the {} classes{nor}", classes.len())
             })
         };
-        self.lines(&[column])?.iter().map(label).collect()
+        self.each(|table| table.lines(&[column], &label))?.into_iter().collect()
     }
 
     /// Returns the texts of a column; numbers that the footer names become those names.
@@ -227,12 +225,12 @@ impl Tables {
     /// Fails if a table lacks the column, or if a row has no value in it.
     pub fn words(&self, column: &str) -> Result<Vec<String>> {
         let names = self.names(column)?;
-        let word = |line: &Line| {
+        let word = |line: Line| -> Result<String> {
             let text = line.text(column)?;
             let name = names.as_ref().and_then(|names| at_place(names, &text));
             Ok(name.cloned().unwrap_or(text))
         };
-        self.lines(&[column])?.iter().map(word).collect()
+        self.each(|table| table.lines(&[column], &word))?.into_iter().collect()
     }
 
     /// Returns the images of a column as files with these labels.

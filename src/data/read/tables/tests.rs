@@ -116,6 +116,19 @@ fn texts_are_those_of_the_rows() {
     assert!(texts("openbookqa", "", SplitName::Test).0[2].contains("validation 2"));
 }
 
+/// Truth values are the classes that are called so, wherever the config names them.
+#[test]
+fn truth_values_are_called_by_their_names() {
+    let labels = |classes: &str| {
+        let extra = format!("text = \"question\"\nlabel = \"answer\"\nclasses = [{classes}]\ntest = \"validation\"");
+        open("parquet", &hub("boolq"), &extra).load(SplitName::Test, &WHOLE).map(|split| split.labels)
+    };
+    assert_eq!(labels("\"no\", \"yes\"").unwrap(), [1, 0, 1]);
+    assert_eq!(labels("\"true\", \"false\"").unwrap(), [0, 1, 0]);
+    let error = format!("{:#}", labels("\"true\", \"no\"").unwrap_err());
+    assert!(error.contains("`answer` is false, which is none of the 2 classes"), "{error}");
+}
+
 /// Every compression, both encodings and versions of pages, and row groups of five rows: the images are those of pyarrow.
 #[test]
 fn every_form_of_a_table_is_read() {
@@ -273,6 +286,10 @@ fn what_is_missing_or_other_is_named() {
     assert!(mistakes(parquet, "").contains("must name the column with the images, or text"));
     assert!(mistakes(parquet, "text = \"a\"\nimage = \"b\"").contains("leave one of them out"));
     assert!(mistakes(parquet, "image = \"b\"\nsecond = \"c\"").contains("so text must name the first one"));
+    assert!(mistakes(parquet, "image = \"b\"\ntarget = \"c\"\nlabel = \"d\"").contains("means nothing beside target"));
+    for key in ["resize = \"none\"", "skip_corrupt = true", "exif_orientation = false"] {
+        assert!(mistakes(parquet, &format!("text = \"b\"\n{key}")).contains("is a setting of images"), "{key}");
+    }
 }
 
 #[test]

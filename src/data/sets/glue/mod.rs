@@ -183,7 +183,7 @@ impl Glue {
     fn pairs(&self, split: SplitName) -> Result<Pairs> {
         let mut samples = Pairs::default();
         for file in self.files(split)? {
-            match Tables::open(&self.root, Wanted::Published(self.task.word()), &hub_name(&file))? {
+            match Tables::open(&self.root, Wanted::Part(self.task.word()), &hub_name(&file))? {
                 Some(tables) => self.add_rows(&tables, &mut samples)?,
                 None => self.add(&file, &mut samples)?,
             }
@@ -276,10 +276,6 @@ impl Dataset for Glue {
 
     fn has_numbers(&self) -> bool {
         self.layout().has_numbers()
-    }
-
-    fn numbers(&self) -> Result<Vec<f32>> {
-        self.pairs(SplitName::Train)?.numbers_of(SplitName::Train, self.subset)
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {

@@ -16,7 +16,7 @@ use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::known::Known;
+use crate::data::read::known::{Known, implied};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -62,6 +62,17 @@ settings! {
         split: Option<String>;
         /// Column with the group.
         group: Option<String>;
+    } then check
+}
+
+impl ColumnNames {
+    fn check(&self, reader: &Reader) {
+        if self.target.is_some() && reader.sets("label") {
+            reader.problem(
+                "label",
+                "means nothing beside target, which is the column that is learnt: leave one of them out",
+            );
+        }
     }
 }
 
@@ -75,7 +86,7 @@ struct Rows {
     /// The labels; empty where numbers are learnt.
     labels: Vec<String>,
     /// The numbers; empty where classes are learnt.
-    numbers: Vec<f32>,
+    numbers: Vec<f64>,
     splits: Vec<SplitName>,
     /// Whether a column says of which split each image is; otherwise all are test images.
     are_divided: bool,
@@ -96,18 +107,12 @@ impl Dataset for List {
         match (&self.columns.target, &self.classes) {
             (Some(target), _) => Ok(vec![target.clone()]),
             (None, Some(given)) => Ok(given.clone()),
-            (None, None) => Ok(classes(&self.rows()?.labels)),
+            (None, None) => Ok(implied(&self.rows()?.labels)),
         }
     }
 
     fn has_numbers(&self) -> bool {
         self.columns.target.is_some()
-    }
-
-    fn numbers(&self) -> Result<Vec<f32>> {
-        let rows = self.rows()?;
-        let trained = rows.splits.iter().zip(&rows.numbers).filter(|(split, _)| **split == SplitName::Train);
-        self.files.kept_numbers(SplitName::Train, trained.map(|(_, number)| *number).collect())
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -159,7 +164,7 @@ impl List {
 
     /// Returns the classes of the rows `kept`.
     fn labels(&self, rows: &Rows, kept: &[usize]) -> Result<Vec<u32>> {
-        let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
+        let classes = self.classes.clone().unwrap_or_else(|| implied(&rows.labels));
         let known = Known::new(&classes);
         let label = |&i: &usize| {
             let text = rows.labels[i].as_str();
@@ -247,18 +252,6 @@ fn expected(table: &Columns, name: &str, key: &str) -> Result<usize> {
     table.place(name).map_err(|why| anyhow!("{why}; data.list.columns.{key} names another one"))
 }
 
-/// Returns the classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the
-/// sorted names.
-pub(super) fn classes(labels: &[String]) -> Vec<String> {
-    // With more classes than images, the numbers are taken as names.
-    let highest =
-        labels.iter().map(|label| label.parse::<u32>().ok().filter(|&number| (number as usize) < labels.len()));
-    match highest.collect::<Option<BTreeSet<u32>>>().and_then(|numbers| numbers.last().copied()) {
-        Some(last) => (0..=last).map(|class| class.to_string()).collect(),
-        None => labels.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
-    }
-}
-
 /// Warns of the class 0 that labels from 1 on imply, though nothing is of it.
 pub(super) fn warn_of_zero(at: &Path, set: &str, labels: &[String]) {
     if let Some(names) = names_from_one(labels) {
@@ -271,10 +264,9 @@ pub(super) fn warn_of_zero(at: &Path, set: &str, labels: &[String]) {
 
 /// Returns the classes that numbers from 1 to the highest label would be the names of; `None` if the labels are others.
 fn names_from_one(labels: &[String]) -> Option<Vec<String>> {
-    let classes = classes(labels);
-    let is_zero = |label: &String| label.parse() == Ok(0_u32);
+    let classes = implied(labels);
     let (first, others) = classes.split_first()?;
-    (first == "0" && !labels.iter().any(is_zero)).then(|| others.to_vec())
+    (first == "0" && !labels.iter().any(|label| Known::new(&classes).of(label) == Some(0))).then(|| others.to_vec())
 }
 
 impl SmallSet for List {

@@ -1,6 +1,8 @@
 use std::path::Path;
 
 use super::*;
+use crate::data::labels::Labels;
+use crate::data::numbers::Scale;
 use crate::data::testing::{error, grays, load, mistakes, put, set, write};
 
 fn images(table: &str) -> tempfile::TempDir {
@@ -35,9 +37,13 @@ fn numbers_are_those_of_the_subset() {
     let root = images("path,age,split\nimg/0.png,30,train\nimg/1.png,-2,train\nimg/2.png,7,train\nimg/3.png,8,test\n");
     for (subset, expected) in [("", &[30.0, -2.0, 7.0][..]), ("subset = { train = 2 }", &[30.0, -2.0])] {
         let set = of(root.path(), &format!("columns = {{ target = \"age\" }}\n{subset}"));
-        assert_eq!(set.numbers().unwrap(), expected);
+        assert_eq!(Labels::of(&*set).unwrap().scale, Some(Scale::of(expected).unwrap()));
         assert_eq!(load(&*set, SplitName::Train).unwrap().numbers.unwrap(), expected);
     }
+    // A row whose image is damaged is left out with its number, which may be a placeholder.
+    write(root.path(), "img/2.png", "no image");
+    let set = of(root.path(), "columns = { target = \"age\" }\nskip_corrupt = true");
+    assert_eq!(Labels::of(&*set).unwrap().scale, Some(Scale::of(&[30.0, -2.0]).unwrap()));
 }
 
 #[test]
@@ -112,6 +118,7 @@ fn faults_are_named() {
     assert!(twice.contains("list.csv: has several columns `label`: rename all but one"), "{twice}");
     assert!(mistakes(&ENTRY, "classes = [\"a\", \"a\"]").contains("`a` comes twice"));
     assert!(mistakes(&ENTRY, "columns = { file = \"x\" }").contains("columns.file"));
+    assert!(mistakes(&ENTRY, "columns = { target = \"x\", label = \"y\" }").contains("means nothing beside target"));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::stored::{Member, Members};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
-use crate::hub::{DataRoot, data_folder};
+use crate::hub::{DataRoot, data_files, data_folder};
 use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -75,6 +75,12 @@ impl WebDataset {
         if self.images.iter().any(dotted) {
             reader.problem("images", "must be endings without the dot, such as [\"jpg\", \"png\"]");
         }
+        if shards::kind(&self.label) != shards::JSON && reader.sets("label_key") {
+            reader.problem(
+                "label_key",
+                "is a key of JSON, and label names members that hold none: leave it out, or set label = \"json\"",
+            );
+        }
         if dotted(&self.label) || self.images.contains(&self.label) {
             reader.problem("label", "must be an ending without the dot that no image has, such as \"cls\" or \"json\"");
         }
@@ -93,13 +99,20 @@ impl WebDataset {
         data_folder(&self.root, &|files| files.iter().filter(|file| wanted(file)).cloned().collect())
     }
 
+    /// Returns the name of the folder of a split in the layout without patterns, if there is one. Of a repository, nothing is fetched.
+    fn folder_name(&self, split: SplitName) -> Result<Option<&'static str>> {
+        let files = data_files(&self.root)?;
+        let is_there = |name: &str| match &files {
+            Some(files) => files.names.iter().any(|file| is_in(file, name)),
+            None => self.root.join(name).is_dir(),
+        };
+        Ok(split.names().iter().copied().find(|name| is_there(name)))
+    }
+
     /// Returns the folder of a split in the layout without patterns, if there is one.
     fn folder(&self, split: SplitName) -> Result<Option<PathBuf>> {
-        let names = split.names();
-        let is_in =
-            |file: &str| names.iter().any(|name| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
-        let root = self.root(is_in)?;
-        Ok(names.iter().map(|name| root.join(name)).find(|folder| folder.is_dir()))
+        let Some(name) = self.folder_name(split)? else { return Ok(None) };
+        Ok(Some(self.root(|file| is_in(file, name))?.join(name)))
     }
 
     /// Returns the archives of a split, all of which are there.
@@ -228,7 +241,7 @@ impl Dataset for WebDataset {
     fn splits(&self) -> Result<Vec<SplitName>> {
         let mut found = Vec::new();
         for split in SplitName::ALL {
-            if self.pattern(split).is_some() || self.folder(split)?.is_some() {
+            if self.pattern(split).is_some() || self.folder_name(split)?.is_some() {
                 found.push(split);
             }
         }
@@ -251,6 +264,11 @@ impl Dataset for WebDataset {
         listing.members = Some(Members { archives: archives.into(), rows: None, of });
         self.files.turned(self.exif_orientation).load(listing, split, request)
     }
+}
+
+/// Returns whether a file of a repository is in the folder of this name.
+fn is_in(file: &str, folder: &str) -> bool {
+    file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl SmallSet for WebDataset {

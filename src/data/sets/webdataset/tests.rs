@@ -141,6 +141,7 @@ fn keys_are_checked() {
         ("images = []", "must not be empty"),
         ("images = [\".jpg\"]", "must be endings without the dot"),
         ("label = \"jpg\"", "that no image has"),
+        ("label_key = \"y\"", "label_key = \"y\": is a key of JSON"),
     ] {
         let found = mistakes(&ENTRY, keys);
         assert!(found.contains(rule), "{keys}: {found}");
