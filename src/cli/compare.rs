@@ -96,7 +96,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             files.len()
         );
     }
-    println!("{}", Average::legend());
+    println!("{}", args.average.map_or_else(Average::legend, Average::legend_of_one));
     Ok(())
 }
 

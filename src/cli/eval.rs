@@ -12,7 +12,7 @@ use crate::data::SplitName;
 use crate::data::corruptions::Applied;
 use crate::evaluate::{FittedOn, Foreign, ForeignSet, Source, Subject, Suite, Tested};
 use crate::experiment::{Experiment, Overrides};
-use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
+use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator, DEFAULT};
 use crate::metrics::ood::features::{self, FEATURE_SCORES};
 use crate::posterior::{Output, Predictive};
 use crate::predict::Members;
@@ -93,8 +93,8 @@ pub struct TestArgs {
     ood_fit: FittedOn,
 
     #[arg(help = format!("Fit calibrators on held-out training images and report calibrated metrics beside the raw ones: {} (see `bella \
-          list metrics`) [default without a word: temperature]", keys(CALIBRATORS)))]
-    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = "temperature", value_parser = |text: &str| find(CALIBRATORS, text))]
+          list metrics`) [default without a word: {}]", keys(CALIBRATORS), DEFAULT.key))]
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = DEFAULT.key, value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Vec<&'static Calibrator>,
 
     /// Images per forward pass.
@@ -136,7 +136,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         args.check_draws(predictive).with_context(|| run.run.id())?;
         suite.check(run, predictive)?;
     }
-    let mut rows = Vec::new();
+    let (mut rows, mut printed) = (Vec::new(), Ok(()));
     let ended = runs.into_iter().try_for_each(|run| -> Result<()> {
         let opened = Opened::named(run, args.compute.computing())?;
         let predictive = predictive(&opened.experiment);
@@ -144,7 +144,9 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let name = predictive.name(opened.experiment.predictive());
         let subject = Subject { members: prepared.members(), predictive: &name, cost: opened.cost() };
         let tested = suite.test(&opened, subject)?;
-        show(&opened, &tested, &args.tests)?;
+        // A column that no row has is no reason to leave the other runs untested.
+        let shown = show(&opened, &tested, &args.tests);
+        printed = std::mem::replace(&mut printed, Ok(())).and(shown);
         rows.extend(tested.rows);
         Ok(())
     });
@@ -152,7 +154,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     if ended.is_ok() || !rows.is_empty() {
         print_csv(&rows, &args.tests)?;
     }
-    ended
+    ended.and(printed)
 }
 
 impl TestArgs {
@@ -220,10 +222,6 @@ pub(super) fn print_csv(rows: &[Row], tests: &TestArgs) -> Result<()> {
 pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result<()> {
     let (table, Tested { rows, sets, ood }) = (&tests.table, tested);
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
-    if !table.csv {
-        let all = [rows, sets, &ood.concat()].map(|rows| super::report::table_of(rows));
-        super::report::check_columns(&all.each_ref(), table)?;
-    }
     for of_set in ood.iter().filter(|_| !table.csv) {
         super::report::print_ood(of_set, table)?;
         println!();
@@ -248,5 +246,6 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
         }
         tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());
     }
-    Ok(())
+    let all = [rows, sets, &ood.concat()].map(|rows| super::report::table_of(rows));
+    super::report::check_columns(&all.each_ref(), table)
 }

@@ -42,7 +42,7 @@ pub struct RehearseArgs {
     config: ConfigArgs,
 
     /// Command to run on the trained run, `eval …` or `soup …`; may be repeated; '' for none [default: eval --attack
-    /// fgsm --epsilon 0.01; none for texts and questions].
+    /// fgsm --epsilon 0.01; none for texts, questions and numbers].
     #[arg(long, value_name = "COMMAND")]
     then: Vec<String>,
 

@@ -10,7 +10,7 @@ use super::options::{TableArgs, expect_distinct};
 use super::report::print_csv;
 use crate::base::small::Usage;
 use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
-use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
+use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator, DEFAULT};
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{Average, ood};
 use crate::results::store::{Row, Table};
@@ -38,7 +38,7 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`) [default: temperature]", keys(CALIBRATORS)))]
+    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`) [default: {}]", keys(CALIBRATORS), DEFAULT.key))]
     #[arg(long, value_name = "KEY", value_delimiter = ',', requires = "validation", value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Vec<&'static Calibrator>,
 
@@ -111,8 +111,7 @@ fn print_scores(args: &ScoreArgs, rows: &[Row], sets: &[Row]) -> Result<()> {
 impl ScoreArgs {
     /// Returns the calibrators that are fitted where there are validation predictions.
     fn calibrators(&self) -> &[&'static Calibrator] {
-        // The first one is temperature scaling.
-        if self.calibrate.is_empty() { &CALIBRATORS[..1] } else { &self.calibrate }
+        if self.calibrate.is_empty() { std::slice::from_ref(&DEFAULT) } else { &self.calibrate }
     }
 
     /// Returns the predictions from which conformal sets take their thresholds.

@@ -175,8 +175,7 @@ impl Evaluation<'_> {
         images: &TestImages,
         scores: SampleScores,
     ) -> Result<Vec<Row>> {
-        let About { classes, metadata } =
-            self.about(&Condition::Foreign(ood_set.to_string()).to_string(), images.fingerprint);
+        let About { classes, metadata } = self.about(&Condition::Foreign(ood_set.to_string()), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
         let outside = outside.with_class_names(classes)?.with_metadata(metadata)?.with_scores(scores)?;
         self.save(&outside)?;

@@ -156,7 +156,7 @@ impl Evaluation<'_> {
 
     /// Returns what the task of the experiment predicts of images under a condition, without storing anything.
     pub fn predicted(&self, images: &TestImages, condition: &Condition) -> Result<Box<dyn Outcome>> {
-        let about = self.about(&condition.to_string(), images.fingerprint);
+        let about = self.about(condition, images.fingerprint);
         let (indices, set, group) = (all_of(&images.set), &images.set, &*self.session.group);
         let tests = Batched { group, set, indices: &indices, batch_size: self.batch_size };
         self.experiment.task.predict(&self.predictor, &tests, about)
@@ -174,7 +174,7 @@ impl Evaluation<'_> {
 
     /// Returns predictions of logits `[m, N, C]` under a condition.
     fn predictions(&self, logits: Vec<f32>, images: &TestImages, condition: &Condition) -> Result<Predictions> {
-        let about = self.about(&condition.to_string(), images.fingerprint);
+        let about = self.about(condition, images.fingerprint);
         Classes::predictions(&self.predictor, logits, &images.set.split, about)
     }
 

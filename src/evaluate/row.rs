@@ -118,16 +118,15 @@ enum Holder {
 
 impl Evaluation<'_> {
     /// Returns the class names and the metadata that identify what is predicted.
-    pub(super) fn about(&self, condition: &str, images: Fingerprint) -> About {
-        let facts = [
-            ("experiment", self.experiment.name.clone()),
-            ("run", self.run.id()),
-            ("set", self.set.clone()),
-            ("condition", condition.to_string()),
-            ("predictive", self.predictive.clone()),
-            (IMAGES, images.short()),
-        ];
-        let metadata = facts.map(|(key, value)| (key.to_string(), value)).into();
+    pub(super) fn about(&self, condition: &Condition, images: Fingerprint) -> About {
+        let mut facts = Row::new();
+        facts.push("experiment", &self.experiment.name);
+        facts.push("run", self.run.id());
+        facts.push("set", &self.set);
+        condition.describe(&mut facts);
+        facts.push("predictive", &self.predictive);
+        facts.push(IMAGES, images.short());
+        let metadata = facts.cells().iter().cloned().collect();
         About { classes: chosen_names(&self.session.classes, self.predictor.chosen_classes()), metadata }
     }
 

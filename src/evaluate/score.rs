@@ -183,6 +183,10 @@ fn cells_of(file: &Path, metadata: &BTreeMap<String, String>) -> Row {
     for key in ["experiment", "run", "set", "condition", "predictive", IMAGES] {
         row.push(key, metadata.get(key).cloned().unwrap_or_default());
     }
+    // By these, a look at several rows shows the average that was attacked.
+    for key in ["attack", "attack_target"] {
+        metadata.get(key).iter().for_each(|value| row.push(key, value.as_str()));
+    }
     row
 }
 
@@ -240,6 +244,21 @@ mod tests {
         soup.save(&folder.path().join("d")).unwrap();
         let other = format!("{:#}", detect(&[inside], &[folder.path().join("d")]).unwrap_err());
         assert!(other.contains("by the predictives `` and `soup`"), "{other}");
+    }
+
+    /// Rows of attacked images say which average was attacked, which a look at several rows shows.
+    #[test]
+    fn rows_say_what_was_attacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        save(&file, &[5.0, -6.0], true, "r1");
+        let facts = [("attack", "fgsm"), ("attack_target", "mean-probability")];
+        let facts = facts.map(|(key, text)| (key.to_string(), text.to_string()));
+        Predictions::open(&file).unwrap().with_metadata(facts.into()).unwrap().save(&file).unwrap();
+        let row = score(&file, None).unwrap();
+        let mut table = crate::results::store::Table::default();
+        table.append(&row);
+        assert_eq!(crate::results::table::average_of(&table), Some(crate::metrics::Average::Probability));
     }
 
     #[test]
@@ -300,7 +319,7 @@ mod tests {
         let [file, held_out] = ["a", "val"].map(|name| folder.path().join(name));
         save(&file, &[4.0, 4.0, -4.0, 4.0], true, "r1");
         save(&held_out, &[-4.0, 4.0, 4.0, 4.0], true, "r1");
-        let temperature = &crate::metrics::calibrators::CALIBRATORS[..1];
+        let temperature = std::slice::from_ref(&crate::metrics::calibrators::DEFAULT);
         let row = score(&file, Some((&held_out, temperature))).unwrap();
         let number = |column: &str| row.get(column).unwrap().parse::<f64>().unwrap();
         assert!((number("temperature_lm") - 4.0 / 3f64.ln()).abs() < 1e-6);

@@ -141,8 +141,8 @@ fn foreign(folder: &Path) -> Option<String> {
     Some(below.map_or(first.clone(), |name| format!("{first}/{name}")))
 }
 
-/// Returns the names of the files of a model from the content of [`EXPECTED`], and that name; `None` for an export of an earlier version,
-/// which does not tell them.
+/// Returns the names of the files of a model from the content of [`EXPECTED`], and that name; `None` where it
+/// does not tell them.
 fn own_files(expected: &[u8]) -> Option<Vec<String>> {
     let text = described(expected, FILES).ok().flatten()?;
     let files: Vec<String> = serde_json::from_str(&text).ok()?;

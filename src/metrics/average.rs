@@ -46,6 +46,11 @@ impl Average {
         }
     }
 
+    /// Returns the sentence that says what a prediction is where this average alone is shown.
+    pub fn legend_of_one(self) -> String {
+        format!("A prediction is the {}.", self.words())
+    }
+
     /// Returns a sentence that explains the suffixes of columns.
     pub fn legend() -> String {
         let [lm, pm] = [Average::Logit, Average::Probability].map(Average::words);

@@ -1,6 +1,6 @@
 //! The description of a posterior in the metadata of `posterior.safetensors`, as JSON, so that other programs can use it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::base::tensor_file::State;
@@ -163,25 +163,27 @@ impl Description {
         Ok(())
     }
 
-    /// Reads the entries; `None` for a file of an earlier version, which has none.
+    /// Reads the entries.
     ///
     /// # Errors
-    /// Fails if an entry is missing or damaged.
-    pub fn load(state: &State) -> Result<Option<Description>> {
-        if state.described("format") != Some(FORMAT) {
-            return Ok(None);
-        }
+    /// Fails if they are of another format, or if one is missing or damaged.
+    pub fn load(state: &State) -> Result<Description> {
+        let format = state.described("format").unwrap_or("none");
+        ensure!(
+            format == FORMAT,
+            "the metadata's `format` is {format}, and this program reads {FORMAT}: train the run again with --force"
+        );
         let text = |key: &str| state.described(key).with_context(|| format!("the metadata lacks `{key}`"));
         fn parsed<T: for<'a> Deserialize<'a>>(text: &str, key: &str) -> Result<T> {
             serde_json::from_str(text).with_context(|| format!("the metadata's `{key}` is damaged"))
         }
-        Ok(Some(Description {
+        Ok(Description {
             method: text("method")?.to_string(),
             subspace: text("subspace")?.to_string(),
             layout: parsed(text("layout")?, "layout")?,
             checkpoint: parsed(text("checkpoint")?, "checkpoint")?,
             head: parsed(text("head")?, "head")?,
             preprocessing: state.described("preprocessing").map(|text| parsed(text, "preprocessing")).transpose()?,
-        }))
+        })
     }
 }

@@ -169,8 +169,8 @@ pub struct Stored {
     pub scale: Option<Scale>,
     /// The hashes of the files that it was trained from, concatenated.
     pub file_hashes: String,
-    /// The description for other programs; `None` in files of earlier versions.
-    pub about: Option<Description>,
+    /// The description for other programs.
+    pub about: Description,
     /// The weight `[C, d]` and bias `[C]` of a head that the particles do not train, for other programs.
     pub frozen_head: Option<[Tensor; 2]>,
     /// The id of the run whose posterior it is, once it has been written; `None` before.
@@ -197,10 +197,8 @@ impl Stored {
         for (name, tensor) in ["head.weight", "head.bias"].into_iter().zip(self.frozen_head.iter().flatten()) {
             state.put(name, tensor);
         }
-        if let Some(about) = &self.about {
-            about.save(&mut state)?;
-            state.describe("classes", serde_json::to_string(&self.classes)?);
-        }
+        self.about.save(&mut state)?;
+        state.describe("classes", serde_json::to_string(&self.classes)?);
         state.write(path)
     }
 

@@ -53,9 +53,9 @@ impl Session {
         self.subspace()?.layout().check(&run.posterior(), stored.layout.as_deref())
     }
 
-    /// Returns the facts that the file of the run's posterior states; `None` where nothing is trained.
-    fn description(&self, experiment: &Experiment) -> Result<Option<Description>> {
-        let Some(training) = &experiment.training else { return Ok(None) };
+    /// Returns the facts that the file of the run's posterior states.
+    fn description(&self, experiment: &Experiment) -> Result<Description> {
+        let training = experiment.training.as_ref().context("nothing is trained")?;
         let checkpoint = &experiment.checkpoint;
         let name = checkpoint.path.known_as().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let head = &self.model.head;
@@ -64,14 +64,14 @@ impl Session {
             0 => None,
             side => Some(Preprocessing::new(side, checkpoint)?),
         };
-        Ok(Some(Description {
+        Ok(Description {
             method: training.method.key.clone(),
             subspace: training.subspace.key.clone(),
             layout: parameters(self.subspace()?, &self.names),
             checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
             head: HeadKind { kind: experiment.head.key.clone(), normalised: head.normalised, rows: rows.transpose()? },
             preprocessing,
-        }))
+        })
     }
 }
 

@@ -119,20 +119,19 @@ fn settings_of_scores(table: &Table) -> Option<Vec<String>> {
 /// Prints result rows that were just computed, in the way that was asked for.
 ///
 /// # Errors
-/// Fails if a column was asked for that the rows do not have.
+/// Fails, after printing, if a column was asked for that the rows do not have.
 pub fn print_rows(rows: &[Row], how: &TableArgs) -> Result<()> {
     let table = table_of(rows);
-    check_columns(&[&table], how)?;
-    Kind::Results.print(&table, how)
+    Kind::Results.print(&table, how)?;
+    check_columns(&[&table], how)
 }
 
 /// Prints the mean, the standard deviation and the 95 % interval of runs that differ in their seeds, or with `--csv` their rows.
 ///
 /// # Errors
-/// Fails if a column was asked for that the rows do not have.
+/// Fails, after printing, if a column was asked for that the rows do not have.
 pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
     let table = table_of(rows);
-    check_columns(&[&table], how)?;
     if how.csv {
         return print_csv(&table);
     }
@@ -148,11 +147,11 @@ pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
     }
     let of = match averages_of(&numbers)[..] {
         [] => String::new(),
-        [one] => format!(" A prediction is the {}.", one.words()),
+        [one] => format!(" {}", one.legend_of_one()),
         _ => format!(" {}", Average::legend()),
     };
     println!("The interval is that of the mean (Student's t).{of}");
-    Ok(())
+    check_columns(&[&sources.results], how)
 }
 
 /// Prints out-of-distribution rows that were just computed.

@@ -8,7 +8,7 @@ mod fitted;
 mod linear;
 
 pub use columns::{Calibration, is_column, metrics, of_column, word};
-pub use entries::CALIBRATORS;
+pub use entries::{CALIBRATORS, DEFAULT};
 pub use fitted::{Averaged, Calibrated, Calibrator, Fit, Map, Size};
 
 #[cfg(test)]

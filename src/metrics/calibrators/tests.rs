@@ -179,7 +179,7 @@ fn another_predictor_is_refused() {
     let one = Predictions::new(held_out.shape(), held_out.all_logits().to_vec(), held_out.labels().unwrap().to_vec());
     let shape = Shape { members: 2, samples: 50, ..test.shape() };
     let two = Predictions::new(shape, test.all_logits()[..400].to_vec(), vec![0; 50]).unwrap();
-    let error = Calibration::fit(&CALIBRATORS[..1], &two).unwrap().columns(&one.unwrap()).unwrap_err().to_string();
+    let error = Calibration::fit(&[DEFAULT], &two).unwrap().columns(&one.unwrap()).unwrap_err().to_string();
     assert!(error.contains("2 members and 4 classes, those to scale 1 and 4"), "{error}");
 }
 

@@ -111,7 +111,7 @@ fn legend<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
         Average::ALL.into_iter().filter(|average| shown.clone().any(|column| column.average == Some(*average)));
     let text = match averages.collect::<Vec<_>>()[..] {
         [] => String::new(),
-        [one] => format!("A prediction is the {}.\n", one.words()),
+        [one] => format!("{}\n", one.legend_of_one()),
         _ => Average::ALL.map(|average| format!("{}\n", capital(average.words()))).concat(),
     };
     text + &units(shown)

@@ -9,5 +9,8 @@ mod vector;
 
 use super::fitted::Calibrator;
 
+/// The calibrator that is fitted where none is named.
+pub static DEFAULT: &Calibrator = &temperature::ENTRY;
+
 pub static CALIBRATORS: &[&Calibrator] =
     &[&temperature::ENTRY, &vector::ENTRY, &matrix::ENTRY, &dirichlet::ENTRY, &isotonic::ENTRY, &histogram::ENTRY];
