@@ -39,8 +39,8 @@ take_own_options() {
         esac
         shift 2
     done
-    [[ -d $pool && -d $test ]] || refuse "--pool and --test: name two folders of images, CLASS/IMAGE"
-    ((${#configs[@]})) || refuse "--config is needed; --help tells what it holds"
+    [[ -n $table_only || (-d $pool && -d $test) ]] || refuse "--pool and --test: name two folders of images, CLASS/IMAGE"
+    [[ -n $table_only ]] || ((${#configs[@]})) || refuse "--config is needed; --help tells what it holds"
     local name
     for name in start each rounds; do
         [[ ${!name} =~ ^[1-9][0-9]*$ ]] || refuse "--$name ${!name}: must be a whole number from 1"

@@ -74,9 +74,11 @@ search_of() {
 searched() {
     local own=() over=("optimizer.adamw.lr=$rates") word
     if [[ $1 == ivon ]]; then own=("${IVON_SETTINGS[@]}") over=("${IVON_AXES[@]}"); fi
-    if [[ ${axes[$1]-} ]]; then own=() && read -ra over <<<"${axes[$1]}"; fi
+    if [[ ${axes[$1]-} ]]; then read -ra over <<<"${axes[$1]}"; fi
     words=()
-    for word in ${own[@]+"${own[@]}"}; do words+=(--set "$word"); done
+    for word in ${own[@]+"${own[@]}"}; do
+        [[ " ${over[*]}" == *" ${word%%=*}="* ]] || words+=(--set "$word")
+    done
     for word in "${over[@]}"; do words+=(--over "$word"); done
 }
 

@@ -190,7 +190,7 @@ numbers() {
     local value
     [[ -n ${2// /} ]] || refuse "$1: no values"
     for value in $2; do
-        [[ $value =~ ^[0-9]+(\.[0-9]+)?(e-?[0-9]+)?$ ]] || refuse "$1: \`$value\` is not a number"
+        [[ $value =~ ^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$ ]] || refuse "$1: \`$value\` is not a number"
     done
 }
 

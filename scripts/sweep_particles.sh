@@ -27,6 +27,7 @@ while ((${#rest[@]} > 1)); do
     rest=("${rest[@]:2}")
 done
 no_rest
+[[ $method != map ]] || refuse "--method map: is one network; --method ensemble trains several"
 # One network is no ensemble.
 [[ -n ${particles+given} ]] || { [[ $method == ensemble ]] && particles="3 5 10 20" || particles="1 3 5 10 20"; }
 numbers --particles "$particles"

@@ -11,6 +11,7 @@ use super::tables::{self, LABELS, TEXTS, one_of, preferred, quoted};
 use crate::base::small;
 use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
+use crate::data::read::known::ordered;
 use crate::data::{DATASETS, Hub, SplitName};
 use crate::hub;
 use crate::schema;
@@ -259,7 +260,7 @@ fn of_lines(root: &Path) -> Result<Option<String>> {
 fn in_order(words: BTreeSet<String>, lines: usize) -> Vec<String> {
     let of = |word: &String| word.parse::<i64>().ok().filter(|number| number.to_string() == *word);
     let Some(numbers) = words.iter().map(of).collect::<Option<BTreeSet<i64>>>() else {
-        return words.into_iter().collect();
+        return ordered(words);
     };
     let all = match (numbers.first(), numbers.last()) {
         (Some(&first @ (0 | 1)), Some(&last)) if last <= lines as i64 => (first..=last).collect(),
