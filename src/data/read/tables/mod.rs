@@ -216,7 +216,7 @@ impl Tables {
                 format!("{line}: `{column}` is {text}, which is none of the {} classes{nor}", classes.len())
             })
         };
-        self.each(|table| table.lines(&[column], &label))?.into_iter().collect()
+        self.each(|table| table.lines(&[column], label))?.into_iter().collect()
     }
 
     /// Returns the texts of a column; numbers that the footer names become those names.
@@ -230,7 +230,7 @@ impl Tables {
             let name = names.as_ref().and_then(|names| at_place(names, &text));
             Ok(name.cloned().unwrap_or(text))
         };
-        self.each(|table| table.lines(&[column], &word))?.into_iter().collect()
+        self.each(|table| table.lines(&[column], word))?.into_iter().collect()
     }
 
     /// Returns the images of a column as files with these labels.
