@@ -331,7 +331,7 @@ mod tests {
                 let other = apart.clone().filter(|apart| *apart > 0).count();
                 // This one adds 25.5 to every value, which goes up or down by the rounding of its HSV colours.
                 let is_half = (key.as_str(), severity) == ("brightness", 2);
-                assert!(apart.max() <= Some(1) && (other <= 3 || is_half), "{key}:{severity}: {other} bytes differ");
+                assert!(apart.max() <= Some(1) && (other <= 8 || is_half), "{key}:{severity}: {other} bytes differ");
             }
         }
     }
