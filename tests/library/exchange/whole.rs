@@ -57,8 +57,17 @@ fn a_posterior_explains_itself() {
 #[test]
 fn whole_models_give_the_same_logits() {
     let full = "subspace.full = {}";
+    // A gate and its factor are one stored tensor, of which either may be trained.
+    let [gate, factor] = [
+        "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\"] }",
+        "subspace.low-rank = { rank = 2, targets = [\"mlp.fc\"] }",
+    ];
     let cases = [
         ("timm-vit", "head", ALL_LAYERS),
+        ("timm-dinov2-gated", "head", gate),
+        ("timm-dinov2-gated", "head", factor),
+        ("hf-dinov2-swiglu", "classifier", gate),
+        ("hf-dinov2-swiglu", "classifier", factor),
         ("hf-vit", "classifier", full),
         ("hf-dinov2", "classifier", full),
         ("timm-deit3", "head", full),
