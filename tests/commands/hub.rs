@@ -63,6 +63,16 @@ fn from_an_empty_folder_to_a_report_and_again_offline() {
     assert_has(&config, &[&format!("path = \"hf://org/tiny-vit@{COMMIT}\"")]);
     let record = std::fs::read_to_string(run_folder.join("run.json")).unwrap();
     assert_has(&record, &[&format!("\"checkpoint_commit\": \"{COMMIT}\"")]);
+    // Others have the checkpoint by its name, and not in this cache.
+    succeeds(
+        &place,
+        &hub,
+        &with_device(&["export", "--to", "peft", "--output", "adapters", "--particle", "0", "--card"]),
+    );
+    let card = std::fs::read_to_string(place.path("adapters/README.md")).unwrap();
+    assert_has(&card, &[&format!("timm.create_model(\"hf-hub:org/tiny-vit@{COMMIT}\", pretrained=True")]);
+    let adapter = std::fs::read_to_string(place.path("adapters/adapter_config.json")).unwrap();
+    assert_has(&adapter, &["\"base_model_name_or_path\": \"org/tiny-vit\"", &format!("\"revision\": \"{COMMIT}\"")]);
     // The same run is found again, without a request; the option and the variable alike.
     hub.seen();
     let again = succeeds(&place, &hub, &[&train[..], &["--offline"]].concat());

@@ -12,7 +12,7 @@ use crate::data::Medium;
 use crate::exchange::format::{Apart, Format, Leaves, Modules};
 use crate::exchange::modules::{HeadPlace, Target, head_place};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
-use crate::exchange::python::{Loading, lines};
+use crate::exchange::python::{Loading, Places, Source, lines};
 use crate::exchange::{config, folder_config, module};
 use crate::model::CheckpointSpec;
 use crate::model::archive::Archive;
@@ -118,10 +118,10 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
 }
 
 /// Returns the Python that loads a model by its package, or the archive.
-fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
-    let at = outgoing.folder(folder, 0).display().to_string();
+fn python(outgoing: &Outgoing, target: &Target, places: &Places) -> Result<String> {
+    let at = outgoing.folder(&places.folder, 0).display().to_string();
     let head = place(outgoing, target, 0)?;
-    let loading = Loading { head, from: at.clone(), at, is_whole: true, import: "", wrap: String::new() };
+    let loading = Loading { head, from: Source::Path(at.clone()), at, is_whole: true, import: "", wrap: String::new() };
     lines(outgoing, target, &loading)
 }
 

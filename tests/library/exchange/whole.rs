@@ -376,7 +376,7 @@ fn a_model_card_lies_beside_an_export() {
         "| digits | clean |",
         "`bella eval --calibrate`",
         "method.svgd.gamma = 0.01",
-        "onnxruntime.InferenceSession(\"posterior.onnx\")",
+        "onnxruntime.InferenceSession(\"./posterior.onnx\")",
     ];
     assert_has(&card, &parts);
     assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
@@ -389,6 +389,36 @@ fn a_model_card_lies_beside_an_export() {
         &printed(&one.output().unwrap()),
         &["This is particle 1; ", &format!("bella export {id} --particle 1 --to onnx")],
     );
+}
+
+/// The folder of a card is that of its reader, whatever the export was called: its name may be a word of Python.
+#[test]
+fn a_card_loads_the_folder_it_lies_in() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    let card = |to: &str, output: &str| {
+        let mut command = place.command("export", &[]);
+        command.current_dir(place.path("")).args(["--to", to, "--output", output, "--card"]).arg(&run);
+        done(command);
+        let text = std::fs::read_to_string(place.path(output).join("README.md")).unwrap();
+        let start = text.find("```python\n").unwrap();
+        text[start..].to_string()
+    };
+    let compared = "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n```\n";
+    let lines = |model: &str| {
+        format!(
+            "```python\n{model}model.eval()\nexpected = load_file(\"./particle-0/expected.safetensors\")\nwith torch.no_grad():\n    \
+             pixels = expected[\"pixels\"]\n    output = model(pixels)\n{compared}"
+        )
+    };
+    let imports = "import torch, timm\nfrom safetensors.torch import load_file\n";
+    let whole = format!("{imports}model = timm.create_model(\"local-dir:./particle-0\", pretrained=True)\n");
+    assert_eq!(card("weights", "model"), lines(&whole));
+    let adapter = format!(
+        "from peft import PeftModel\n{imports}model = timm.create_model(\"local-dir:timm-vit\", pretrained=True, img_size=16)\n\
+         model.reset_classifier(10)\nmodel = PeftModel.from_pretrained(model, \"./particle-0\")\n"
+    );
+    assert_eq!(card("peft", "peft"), lines(&adapter));
 }
 
 /// A TorchScript archive is written again with its own code.
