@@ -21,6 +21,7 @@ pub mod outgoing;
 mod python;
 pub mod rows;
 mod settings;
+mod shards;
 pub mod whole;
 
 use folder::{Written, check, write as write_folder};

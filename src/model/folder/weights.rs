@@ -29,9 +29,6 @@ const SAFETENSORS: &str = "safetensors";
 /// The largest header of a safetensors file, as its format has it.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// A file with its tensors.
-type Shard<'a> = (&'a Path, Vec<(String, Tensor)>);
-
 /// A network's weights on disk.
 pub struct Place {
     /// The path that the user gave.
@@ -131,7 +128,7 @@ impl Place {
     pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all: Vec<(String, Tensor)> = Vec::new();
         for shard in self.shards() {
-            all.extend(shard?.1);
+            all.extend(shard?);
         }
         Ok(all)
     }
@@ -151,18 +148,18 @@ impl Place {
         Ok(all)
     }
 
-    /// Returns every file with its tensors, which are read when their turn comes.
-    pub fn shards(&self) -> impl Iterator<Item = Result<Shard<'_>>> {
+    /// Returns the tensors of every file, which are read when their turn comes.
+    pub fn shards(&self) -> impl Iterator<Item = Result<Vec<(String, Tensor)>>> {
         self.files.iter().map(|path| {
             let tensors = of_file(path)?;
             check_index(self.index.as_ref(), path, tensors.iter().map(|(name, _)| name.as_str()))?;
-            Ok((path.as_path(), tensors))
+            Ok(tensors)
         })
     }
 
-    /// Returns whether there is an index of the files.
-    pub fn is_indexed(&self) -> bool {
-        self.index.is_some()
+    /// Returns the number of files that an index names; `None` for one file without an index.
+    pub fn indexed(&self) -> Option<usize> {
+        self.index.is_some().then_some(self.files.len())
     }
 }
 

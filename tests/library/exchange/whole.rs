@@ -90,6 +90,41 @@ fn whole_models_give_the_same_logits() {
     }
 }
 
+/// An index may name any files, also one that is called as the file of a head is, and every one of them leaves.
+#[test]
+fn shards_leave_whatever_their_names_are() {
+    let place = Place::new();
+    let folder = place.path("hf-vit");
+    copy(&family("hf-vit"), &folder);
+    std::fs::remove_file(folder.join("reference.safetensors")).unwrap();
+    std::fs::remove_file(folder.join("model.safetensors")).unwrap();
+    let all = tensors(&family("hf-vit").join("model.safetensors"));
+    let files = ["part-a.safetensors", "head.safetensors", "part-b.safetensors"];
+    let mut map = serde_json::Map::new();
+    for (file, part) in files.iter().zip(all.chunks(all.len().div_ceil(3))) {
+        Tensor::write_safetensors(part, folder.join(file)).unwrap();
+        map.extend(part.iter().map(|(name, _)| (name.clone(), json!(file))));
+    }
+    let index = json!({ "metadata": {}, "weight_map": map }).to_string();
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+    let run = train(&place, folder.to_str().unwrap(), ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "weights", "--particle", "0"]));
+    let out = place.path("out");
+    let written: Value =
+        serde_json::from_slice(&std::fs::read(out.join("model.safetensors.index.json")).unwrap()).unwrap();
+    for (name, old) in &all {
+        let file = written["weight_map"][name].as_str().unwrap();
+        assert!(name.starts_with("classifier.") || tensor(&out.join(file), name).size() == old.size(), "{name}");
+    }
+    let head = ["weight", "bias"].map(|part| {
+        let name = format!("classifier.{part}");
+        tensor(&out.join(written["weight_map"][&name].as_str().unwrap()), &name)
+    });
+    let expected = out.join("expected.safetensors");
+    let found = logits(&out, &tensor(&expected, "pixels"), (&head[0], &head[1]));
+    alike(&found, &tensor(&expected, "logits"), "logits");
+}
+
 /// Other programs prepare images as the run did, whatever the checkpoint's folder asks for, and find no other weights beside the merged ones.
 #[test]
 fn whole_models_prepare_images_as_the_run_did() {
