@@ -970,6 +970,35 @@ fn a_network_that_sees_leaves_whole() {
     }
 }
 
+/// transformers before 4.30 stored the causal masks of GPT-2 beside its weights, as bytes and later as truth values. They may be larger than
+/// any weight, and stay what they are.
+#[test]
+fn causal_masks_are_no_weights() {
+    let plain = fixture("language/gpt2");
+    for kind in [Kind::Bool, Kind::Uint8] {
+        let place = Place::new();
+        let folder = place.path("masked");
+        std::fs::create_dir(&folder).unwrap();
+        for file in std::fs::read_dir(&plain).unwrap().flatten().filter(|file| file.path().is_file()) {
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+        let mut all = tensors(&plain.join("model.safetensors"));
+        let mask = Tensor::ones([1, 1, 512, 512], (kind, tch::Device::Cpu)).tril(0);
+        let names: Vec<String> =
+            all.iter().filter_map(|(name, _)| Some(name.strip_suffix(".attn.c_attn.weight")?.to_string())).collect();
+        all.extend(names.iter().map(|block| (format!("{block}.attn.bias"), mask.shallow_clone())));
+        Tensor::write_safetensors(&all, folder.join("model.safetensors")).unwrap();
+        assert_eq!(language::open(&folder, None, None).unwrap().stored, Kind::Float);
+        let place = trained(folder.to_str().unwrap(), &format!("head.linear = {{}}\n{TURNED}"));
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "0"]));
+        let file = place.path("out/model.safetensors");
+        let kept = tensor(&file, &format!("{}.attn.bias", names[0]));
+        assert!(kept.kind() == kind && kept.equal(&mask));
+        let layer = |file: &Path| tensor(file, &format!("{}.attn.c_attn.weight", names[0]));
+        assert!(!layer(&file).equal(&layer(&plain.join("model.safetensors"))));
+    }
+}
+
 #[test]
 fn fine_tuned_models_come_in_whole_and_compressed() {
     let place = trained("llama-3", &format!("{WORDS}{FULL}"));

@@ -13,7 +13,7 @@ use crate::model::Alike;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
 use crate::model::families::{HEAD, Names};
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::{Place, Unread, model_type_of, values_of};
+use crate::model::folder::{Place, Unread, is_plain, model_type_of, values_of};
 use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
@@ -115,7 +115,8 @@ pub fn parameters(path: &Path) -> Result<Alike> {
 
 /// Returns the type of the largest tensor.
 pub fn largest_kind(tensors: &[(String, Unread)]) -> Kind {
-    tensors.iter().max_by_key(|(_, t)| t.size.iter().product::<i64>()).map_or(Kind::Float, |(_, t)| t.kind)
+    let weights = tensors.iter().filter(|(_, t)| is_plain(t.kind));
+    weights.max_by_key(|(_, t)| t.size.iter().product::<i64>()).map_or(Kind::Float, |(_, t)| t.kind)
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.
