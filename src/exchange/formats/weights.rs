@@ -34,8 +34,11 @@ pub static FORMAT: Format = Format {
 /// the codes mean.
 ///
 /// # Errors
-/// Fails if the checkpoint is quantised itself.
+/// Fails if the checkpoint is quantised itself, or if it is an archive whose code takes images of another size than the run's.
 fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
+    if outgoing.is_archive()? {
+        expect_own_size(outgoing)?;
+    }
     if !outgoing.session.model.base.has_quantised() {
         return Ok(());
     }
@@ -48,6 +51,24 @@ fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
     })?;
     tracing::info!(
         "the weights are those that the run computes with: the numbers that {scheme} means, not the checkpoint's own, with the updates added"
+    );
+    Ok(())
+}
+
+/// Checks that the run has as many positions as the archive, whose code adds those that it has to the patches.
+fn expect_own_size(outgoing: &Outgoing) -> Result<()> {
+    let Some(name) = outgoing.session.names.name_of("position") else { return Ok(()) };
+    let archive = Archive::open(outgoing.checkpoint())?;
+    let own = archive.listed().iter().find(|parameter| parameter.name == name);
+    let own = own.map(|parameter| parameter.shape.iter().product::<i64>());
+    let read = outgoing.session.model.base.get("position").map(|table| table.numel() as i64);
+    let asks = outgoing.experiment.checkpoint.image_size.is_some();
+    ensure!(
+        own == read || !asks,
+        "{}: the run reads images of {} pixels per side, and the archive's own code those of its own size alone: train without \
+         checkpoint.image_size, or export --to onnx or torchscript",
+        outgoing.checkpoint().display(),
+        outgoing.image_size()?
     );
     Ok(())
 }

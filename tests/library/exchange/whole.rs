@@ -481,3 +481,27 @@ fn an_archive_leaves_as_an_archive() {
     let found = features.detach().linear(&tensor(&head, "weight"), Some(&tensor(&head, "bias")));
     alike(&found, &tensor(&expected, "logits"), "logits");
 }
+
+/// The code of an archive adds the positions that it has, and no others.
+#[test]
+fn an_archive_leaves_at_its_own_size_alone() {
+    let place = Place::new();
+    let text =
+        std::fs::read_to_string(config(&place, "timm-vit", &format!("{ALL_LAYERS}\nmethod.map = {{}}"))).unwrap();
+    let named = |size: i64| format!("{:?}, image_size = {size}", fixture("timm_traced.pt"));
+    let text = |size: i64| text.replace(&format!("{:?}", family("timm-vit")), &named(size));
+    for (size, leaves) in [(24, false), (32, true)] {
+        place.write("x.toml", text(size).as_bytes());
+        std::fs::remove_dir_all(place.path("results")).ok();
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.path("x.toml"));
+        done(command);
+        if leaves {
+            done(export(&place, &place.run(), "out", &["--to", "weights"]));
+            continue;
+        }
+        let line = error_line(export(&place, &place.run(), "out", &["--to", "weights"]), 1);
+        assert_has(&line, &["timm_traced.pt: the run reads images of 24 pixels per side, and the archive's own code"]);
+        done(export(&place, &place.run(), "whole", &["--to", "torchscript"]));
+    }
+}
