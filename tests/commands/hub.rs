@@ -101,6 +101,21 @@ fn only(folder: &Path) -> std::path::PathBuf {
     all[0].clone()
 }
 
+/// bella writes the trained head of many exports beside them, and `bella import` reads it there.
+#[test]
+fn a_head_beside_weights_is_fetched_with_them() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("published")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("folders/timm-vit").join(file), place.path("published").join(file)).unwrap();
+    }
+    place.write("published/head.safetensors", b"head");
+    let hub = Hub::of_folder("org/tiny-vit", &place.path("published"));
+    succeeds(&place, &hub, &["inspect", "hf://org/tiny-vit"]);
+    let snapshot = place.path("home/hub/models--org--tiny-vit/snapshots").join(COMMIT);
+    assert_eq!(std::fs::read(snapshot.join("head.safetensors")).unwrap(), b"head");
+}
+
 #[test]
 fn a_killed_download_is_continued() {
     let place = Place::new();
