@@ -37,6 +37,8 @@ pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
     pub tower: &'a dyn Backbone,
+    /// The classes of the data set.
+    pub classes: &'a [String],
 }
 
 /// One adapter.

@@ -22,6 +22,7 @@ mod python;
 pub mod rows;
 mod settings;
 mod shards;
+mod texts;
 pub mod whole;
 
 use folder::{Written, check, write as write_folder};
