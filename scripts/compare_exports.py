@@ -215,6 +215,14 @@ def only_whole(place, name, targets):
         yield from together(place, kind.split()[0])
 
 
+def halves(place, name):
+    """Whole models of which a gate or its factor alone was trained; some packages store both as one tensor."""
+    network = loadable(name, place.folder)
+    for layer in ("mlp.gate", "mlp.fc"):
+        place.train(network, f'low-rank = {{ rank = 2, targets = ["{layer}"] }}')
+        yield f"weights {layer} alone", printed(place.export("--to", "weights", "--particle", 0))
+
+
 def projections(place, name, more):
     """Models with projections of their own, and their text towers: the head follows from them."""
     network = loadable(name, place.folder) if not name.endswith(".pt") else FOLDERS.parent / name
@@ -348,6 +356,8 @@ def main():
             if name in WHOLE and options.generation == 4:
                 continue
             found = only_whole(place, name, targets) if name in WHOLE else leaving(place, name, targets, options.generation)
+            if targets == GATED and options.generation == 5:
+                found = [*found, *halves(place, name)]
             for what, difference in found:
                 half = what.endswith("16")
                 print(f"{name:24} {what:32} {difference:.1e}", flush=True)

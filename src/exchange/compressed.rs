@@ -50,15 +50,27 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
     for slot in slots().filter(|slot| Some(slot.name.as_str()) != new) {
         let delta = difference(&format!("{}.weight", slot.name));
         let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
+        if is_zero(&delta) {
+            continue;
+        }
         let best = Best::of(&delta, rank.min(slot.inputs).min(slot.outputs));
         in_layers += best.all;
         kept += best.kept;
         updates.insert(slot.name, best.update);
     }
+    if let (true, Some(slot)) = (updates.is_empty(), slots().find(|slot| Some(slot.name.as_str()) != new)) {
+        // Adapters update a layer.
+        updates.insert(slot.name, Lora::zero(rank.min(slot.inputs).min(slot.outputs), slot.inputs, slot.outputs));
+    }
     let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
     let adapter = Adapter { updates, whole, head, sha256: tuned.sha256 };
-    let without = |part: f64| if total > 0.0 { 1.0 - part / total } else { 0.0 };
+    // The sum over layers is rounded otherwise than the one over all parameters.
+    let without = |part: f64| if total > 0.0 { (1.0 - part / total).max(0.0) } else { 0.0 };
     Ok(Compressed { adapter, lost: without(kept), elsewhere: without(in_layers) })
+}
+
+fn is_zero(t: &Tensor) -> bool {
+    t.count_nonzero(None::<i64>).int64_value(&[]) == 0
 }
 
 /// Returns the sum of the squares of all entries.

@@ -14,6 +14,7 @@ use crate::exchange::format::{Apart, Format, Leaves, Modules, Together};
 use crate::exchange::formats::keys;
 use crate::exchange::modules::Target;
 use crate::exchange::outgoing::Outgoing;
+use crate::exchange::python::Places;
 use crate::exchange::whole::{Form, Whole};
 use crate::exchange::{Written, check, write_folder};
 use crate::experiment::Overrides;
@@ -91,22 +92,22 @@ impl Destination {
         let target = Target::new(self.package, outgoing.checkpoint(), session.naming, &session.names)?;
         target.expect_size(outgoing)?;
         (format.check)(outgoing, &target)?;
-        let python = (format.lines)(outgoing, &target, &self.output)?;
+        let python = self.python(outgoing, |places| (format.lines)(outgoing, &target, places))?;
         let expected = outgoing.expected()?;
         let write = |model: usize, folder: &Path| (format.write)(outgoing, &target, model, folder);
         let written = self.models(outgoing, &expected, &python, write)?;
         self.report(written, &format!("{} for {}: {}", self.to.key, target.package, outgoing.names.join(", ")));
-        Ok(python)
+        Ok(python.here)
     }
 
     /// Writes a module again for every model.
     fn as_modules(&self, modules: &Modules, outgoing: &Outgoing) -> Result<String> {
         let expected = outgoing.expected()?;
-        let python = (modules.lines)(outgoing, &expected, &self.output)?;
+        let python = self.python(outgoing, |places| (modules.lines)(outgoing, &expected, &places.folder))?;
         let write = |model: usize, folder: &Path| (modules.write)(outgoing, model, folder);
         let written = self.models(outgoing, &expected, &python, write)?;
         self.report(written, &format!("modules: {}", outgoing.names.join(", ")));
-        Ok(python)
+        Ok(python.here)
     }
 
     /// Reports what was written, or that it was there already.
@@ -123,7 +124,7 @@ impl Destination {
         &self,
         outgoing: &Outgoing,
         expected: &Expected,
-        python: &str,
+        python: &Python,
         write: impl Fn(usize, &Path) -> Result<()>,
     ) -> Result<Written> {
         write_folder(&self.output, self.force, |folder| {
@@ -135,33 +136,43 @@ impl Destination {
                 write(model, &own)?;
                 expected.write(model, &own)?;
             }
-            self.write_card(outgoing, python, folder)
+            self.write_card(python, folder)
         })
     }
 
     /// Writes all models as one file.
     fn together(&self, format: &Together, outgoing: &Outgoing) -> Result<String> {
         let whole = Whole::of(outgoing, self.form)?;
-        let (expected, python) =
-            (whole.expected()?, (format.lines)(&self.output.display().to_string(), whole.inputs()));
+        let lines = |places: &Places| Ok((format.lines)(&places.folder.display().to_string(), whole.inputs()));
+        let (expected, python) = (whole.expected()?, self.python(outgoing, lines)?);
         let written = write_folder(&self.output, self.force, |folder| {
             whole.write(format, &expected, folder)?;
-            self.write_card(outgoing, &python, folder)
+            self.write_card(&python, folder)
         })?;
         self.report(written, &format!("{} in one file", outgoing.names.join(", ")));
-        Ok(python)
+        Ok(python.here)
     }
 
-    /// Writes the model card, if there is to be one. Whoever reads it has the folder and the checkpoint under other paths.
-    fn write_card(&self, outgoing: &Outgoing, python: &str, folder: &Path) -> Result<()> {
-        let Some(card) = &self.card else { return Ok(()) };
-        let checkpoint = outgoing.checkpoint();
-        let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
-        let python = python.replace(&checkpoint.display().to_string(), &name);
-        let python =
-            python.replace(&format!("{}/", self.output.display()), "").replace(&self.output.display().to_string(), ".");
-        write_atomic(&folder.join(CARD), |file| Ok(file.write_all(format!("{card}{}", loading(&python)).as_bytes())?))
+    /// Returns the lines that `lines` makes for places, here and in a card.
+    fn python(&self, outgoing: &Outgoing, lines: impl Fn(&Places) -> Result<String>) -> Result<Python> {
+        let here = lines(&Places::here(outgoing, &self.output))?;
+        Ok(Python { here, in_card: lines(&Places::of_readers(outgoing))? })
     }
+
+    /// Writes the model card, if there is to be one.
+    fn write_card(&self, python: &Python, folder: &Path) -> Result<()> {
+        let Some(card) = &self.card else { return Ok(()) };
+        let text = format!("{card}{}", loading(&python.in_card));
+        write_atomic(&folder.join(CARD), |file| Ok(file.write_all(text.as_bytes())?))
+    }
+}
+
+/// The Python that loads an export.
+struct Python {
+    /// With the paths of this machine.
+    here: String,
+    /// For whoever reads the card beside the export.
+    in_card: String,
 }
 
 /// Returns the last part of a card, with the lines that load the model.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor_file::State;
+pub use crate::hub::HEAD_FILE;
 use crate::model::{Example, Input};
 use crate::predict::Predictor;
 use crate::tasks::Task;
@@ -84,9 +85,6 @@ impl Expected {
         Ok(state)
     }
 }
-
-/// The name of the file of a head, which `head.zero-shot.weights` reads, too.
-pub const HEAD_FILE: &str = "head.safetensors";
 
 /// Writes the head beside a model.
 ///

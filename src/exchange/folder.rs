@@ -46,8 +46,9 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
                 "{shown}: holds another export ({} differs): give another --output, or --force to replace it",
                 file.display()
             ),
-            _ => fs::remove_dir_all(target).with_context(|| format!("cannot replace {shown}"))?,
+            _ => staging.replace(target).with_context(|| format!("cannot replace {shown}"))?,
         }
+        return Ok(Written::New);
     }
     staging.put(target).with_context(|| format!("cannot write {shown}"))?;
     Ok(Written::New)

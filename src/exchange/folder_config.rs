@@ -4,15 +4,16 @@
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::config;
 use super::modules::{HeadPlace, Target};
 use super::outgoing::Outgoing;
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{PREPARATION, PROCESSOR};
-use crate::model::folder::stated;
+use crate::model::folder::{input_size, stated};
 use crate::model::recognition::Package;
+use crate::model::vit::architecture::architecture;
 
 /// Makes the output matrix another one than the embeddings.
 pub fn untie(values: &mut Value) {
@@ -35,6 +36,7 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
     }
     match (target.package, target.class) {
         (Package::Timm, _) => {
+            modernise_timm(values);
             if in_model {
                 name_classes_of_timm(&outgoing.session.classes, values);
             }
@@ -59,20 +61,49 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
 }
 
 fn describe_timm(outgoing: &Outgoing, size: i64, stretches: bool, values: &mut Value) {
-    // timm takes a number, or a list of height and width. Where there is none, it builds the network for the architecture's own size.
-    match values.pointer_mut("/model_args/img_size") {
-        None | Some(Value::Null) => {}
-        Some(Value::Array(sides)) => *sides = vec![json!(size); 2],
-        Some(side) => *side = json!(size),
+    let spec = &outgoing.experiment.checkpoint;
+    if let Some(name) = &spec.fixed.architecture {
+        values["architecture"] = json!(name);
     }
-    values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
-    values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);
+    size_timm(size, values);
+    values["pretrained_cfg"]["crop_pct"] = json!(spec.crop_pct);
     values["pretrained_cfg"]["crop_mode"] = json!(if stretches { "squash" } else { "center" });
     describe_pixels(outgoing, &mut values["pretrained_cfg"]);
 }
 
+/// Makes timm build the network for images of `size` pixels per side. Without `img_size` among the arguments it builds it for the size of the
+/// architecture, or for `input_size` where `fixed_input_size` says so and the architecture gives its class no size.
+fn size_timm(size: i64, values: &mut Value) {
+    let own = values["architecture"].as_str().and_then(|name| Some(architecture(name).ok()?.image_size));
+    let stated = input_size(&values["pretrained_cfg"]).or(own);
+    match values.pointer_mut("/model_args/img_size") {
+        // A list is one of height and width.
+        Some(Value::Array(sides)) => *sides = vec![json!(size); 2],
+        None | Some(Value::Null) if [own, stated] == [Some(size); 2] => {}
+        _ => values["model_args"]["img_size"] = json!(size),
+    }
+    values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
+}
+
+/// Brings the config of an older folder of timm, in which what is `pretrained_cfg` now stands at the top, into the form of now, as timm does:
+/// the old one has no place for arguments.
+fn modernise_timm(values: &mut Value) {
+    let Some(table) = values.as_object_mut().filter(|table| !table.contains_key("pretrained_cfg")) else { return };
+    let stays = |name: &str| ["architecture", "num_features", "model_args"].contains(&name);
+    let (top, pretrained): (Map<_, _>, Map<_, _>) =
+        std::mem::take(table).into_iter().partition(|(name, _)| stays(name));
+    *table = top;
+    table.insert("pretrained_cfg".into(), Value::Object(pretrained));
+}
+
 fn describe_open_clip(outgoing: &Outgoing, size: i64, stretches: bool, values: &mut Value) {
-    values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
+    let tower = &mut values["model_cfg"]["vision_cfg"];
+    tower["image_size"] = json!(size);
+    if let (Some(name), true) =
+        (&outgoing.experiment.checkpoint.fixed.architecture, tower["timm_model_name"].is_string())
+    {
+        tower["timm_model_name"] = json!(name);
+    }
     values["preprocess_cfg"]["size"] = json!(size);
     values["preprocess_cfg"]["resize_mode"] = json!(if stretches { "squash" } else { "shortest" });
     if outgoing.experiment.checkpoint.crop_pct < 1.0 {
@@ -164,4 +195,39 @@ fn preparation(outgoing: &Outgoing, mut values: Value) -> Result<Value> {
     values["image_mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
     values["image_std"] = json!(spec.normalize.map(|pixels| pixels.std));
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes for which timm 1.0.31 builds are those of `scripts/compare_exports.py`.
+    #[test]
+    fn timm_is_told_any_size_but_the_architectures_own() {
+        let sized = |values: Value, size: i64| {
+            let mut values = values;
+            size_timm(size, &mut values);
+            assert_eq!(values["pretrained_cfg"]["input_size"], json!([3, size, size]));
+            values["model_args"]["img_size"].clone()
+        };
+        let of = |name: &str, input: i64, args: Value| json!({ "architecture": name, "model_args": args, "pretrained_cfg": { "input_size": [3, input, input] } });
+        let plain = |input: i64, args: Value| of("vit_tiny_patch16_224.augreg_in21k", input, args);
+        assert_eq!(sized(plain(224, Value::Null), 224), Value::Null);
+        assert_eq!(sized(plain(224, json!({})), 96), json!(96));
+        assert_eq!(sized(plain(96, json!({})), 96), json!(96), "the architecture is built for 224");
+        assert_eq!(sized(plain(224, json!({ "img_size": null })), 96), json!(96));
+        assert_eq!(sized(plain(224, json!({ "img_size": 224 })), 96), json!(96));
+        assert_eq!(sized(plain(224, json!({ "img_size": [224, 224] })), 96), json!([96, 96]));
+        assert_eq!(sized(json!({ "architecture": "my_vit" }), 224), json!(224), "whose own size is unknown");
+    }
+
+    #[test]
+    fn an_older_folder_of_timm_gets_a_place_for_arguments() {
+        let mut values = json!({ "architecture": "vit_tiny_patch16_224", "num_features": 192, "num_classes": 3, "global_pool": "avg" });
+        modernise_timm(&mut values);
+        let new = json!({ "architecture": "vit_tiny_patch16_224", "num_features": 192, "pretrained_cfg": { "num_classes": 3, "global_pool": "avg" } });
+        assert_eq!(values, new);
+        modernise_timm(&mut values);
+        assert_eq!(values, new);
+    }
 }

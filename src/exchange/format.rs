@@ -8,6 +8,7 @@ use super::expected::Expected;
 use super::graph::Built;
 use super::modules::Target;
 use super::outgoing::Outgoing;
+use super::python::Places;
 
 /// A format of an export.
 pub struct Format {
@@ -33,7 +34,7 @@ pub struct Apart {
     /// Writes one model into an existing folder.
     pub write: fn(&Outgoing, &Target, usize, &Path) -> Result<()>,
     /// Returns the Python that loads the first model of a folder and compares its logits with the expected ones.
-    pub lines: fn(&Outgoing, &Target, &Path) -> Result<String>,
+    pub lines: fn(&Outgoing, &Target, &Places) -> Result<String>,
     /// The same for a module that runs by its own code; `None` if the format has no place for one.
     pub modules: Option<Modules>,
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::formats::peft::CONFIG as ADAPTER_CONFIG;
+use crate::hub::lead;
 use crate::model::folder::config_file;
 
 /// Returns whether a folder is that of an adapter.
@@ -14,9 +15,8 @@ pub fn is_adapter(path: &Path) -> bool {
 
 /// Returns whether a folder holds the weights of an adapter or a model.
 fn has_weights(path: &Path) -> bool {
-    ["adapter_model.safetensors", "adapter_model.bin", "model.safetensors", "model.safetensors.index.json"]
-        .iter()
-        .any(|name| path.join(name).exists())
+    let has = |name: &str| path.join(name).exists();
+    ["adapter_model.safetensors", "adapter_model.bin"].into_iter().any(has) || lead(has).is_some()
 }
 
 /// Returns whether a folder holds an adapter or a whole model.
@@ -53,7 +53,10 @@ pub fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             false => all.extend(particles_in(path)?),
         }
     }
-    let twice = all.iter().enumerate().find(|(at, path)| all[..*at].contains(path));
+    // One folder may be spelled in several ways.
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let places: Vec<PathBuf> = all.iter().map(real).collect();
+    let twice = all.iter().enumerate().find(|(at, _)| places[..*at].contains(&places[*at]));
     ensure!(
         twice.is_none(),
         "{}: is given twice",

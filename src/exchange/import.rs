@@ -11,6 +11,7 @@ use super::found::{expanded, is_adapter};
 use super::incoming::{self, Adapter, Base};
 use super::rows::{self, Tuned};
 use super::rows::{expect_head, expect_new_layer, full_row, low_rank_config, low_rank_rows};
+use super::texts::expect_texts;
 use crate::base::small::Usage;
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
@@ -65,7 +66,11 @@ impl Import<'_> {
             drop(loaded);
             loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
         }
-        let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &*loaded.tower };
+        let (sha256, tower) = (plain.checkpoint.sha256()?, &*loaded.tower);
+        let base = Base { path: &plain.checkpoint.path, sha256, tower, classes: &labels.classes };
+        if loaded.head.texts.is_some() {
+            expect_texts(&folders, &plain.checkpoint)?;
+        }
         let read = read(&folders, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
         drop(loaded);
@@ -107,12 +112,18 @@ impl Particles {
         match self {
             Particles::Adapters(adapters) => {
                 for (one, folder) in adapters.iter().zip(folders) {
-                    let fits = expect_head(session, one.head.as_ref()).and_then(|()| expect_new_layer(session, one));
+                    let head = one.head.as_ref().map(<[Tensor; 2]>::each_ref);
+                    let fits = expect_head(session, head).and_then(|()| expect_new_layer(session, one));
                     fits.with_context(|| folder.display().to_string())?;
                 }
                 low_rank_rows(adapters, subspace)
             }
             Particles::Models(models) => {
+                let trains_head = subspace.layout().columns.iter().any(|column| column.name == "head.weight");
+                for (one, folder) in models.iter().zip(folders).filter(|_| !trains_head) {
+                    let head = one.head.as_ref().map(|head| [&head.weight, &head.bias]);
+                    expect_head(session, head).with_context(|| folder.display().to_string())?;
+                }
                 let rows = models.iter().map(|one| full_row(one, subspace.layout())).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::stack(&rows, 0))
             }

@@ -37,6 +37,8 @@ pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
     pub tower: &'a dyn Backbone,
+    /// The classes of the data set.
+    pub classes: &'a [String],
 }
 
 /// One adapter.
@@ -148,6 +150,7 @@ impl Reading<'_> {
 
     /// Checks that the package's model has a classifier, which a trained one replaces, or is a decoder, whose last token a new one reads.
     fn expect_classifier(&self) -> Result<()> {
+        self.config.expect_texts()?;
         let targets = self.targets()?;
         ensure!(
             targets.iter().any(|target| target.classifier().is_some() || target.decoder().is_some()),

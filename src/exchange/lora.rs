@@ -17,6 +17,12 @@ pub struct Lora {
 }
 
 impl Lora {
+    /// Returns an update that changes nothing.
+    pub fn zero(rank: i64, inputs: i64, outputs: i64) -> Lora {
+        let zeros = |size: [i64; 2]| Tensor::zeros(size, tch::kind::FLOAT_CPU);
+        Lora { a: zeros([rank, inputs]), b: zeros([outputs, rank]), scale: 1.0, magnitude: None }
+    }
+
     pub fn rank(&self) -> i64 {
         self.a.size()[0]
     }

@@ -21,6 +21,8 @@ pub mod outgoing;
 mod python;
 pub mod rows;
 mod settings;
+mod shards;
+mod texts;
 pub mod whole;
 
 use folder::{Written, check, write as write_folder};

@@ -1,5 +1,7 @@
 //! The Python that loads an export and computes its logits.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use tch::Kind;
 
@@ -11,13 +13,96 @@ use crate::model::families::encoders::Features;
 use crate::model::families::{Class, LastToken};
 use crate::model::recognition::Package;
 
+/// The places that lines of Python name.
+pub struct Places {
+    /// The folder of the export.
+    pub folder: PathBuf,
+    /// The checkpoint of the run.
+    pub checkpoint: Source,
+}
+
+impl Places {
+    /// Returns the places on this machine of an export to a folder.
+    pub fn here(outgoing: &Outgoing, folder: &Path) -> Places {
+        let checkpoint = Source::Path(outgoing.source().display().to_string());
+        Places { folder: folder.to_path_buf(), checkpoint }
+    }
+
+    /// Returns the places for whoever reads a model card, and has the folder of the export before them and the checkpoint by its name.
+    pub fn of_readers(outgoing: &Outgoing) -> Places {
+        let checkpoint = match Source::of(outgoing) {
+            Source::Path(path) => {
+                let name = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
+                Source::Path(name.unwrap_or(path))
+            }
+            repository @ Source::Hub { .. } => repository,
+        };
+        Places { folder: ".".into(), checkpoint }
+    }
+}
+
+/// What a package loads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A folder or a file.
+    Path(String),
+    /// A repository of the Hub.
+    Hub { repository: String, commit: Option<String> },
+}
+
+impl Source {
+    /// Returns the checkpoint of a run, by its repository where the run has it from the Hub.
+    pub fn of(outgoing: &Outgoing) -> Source {
+        match outgoing.experiment.checkpoint.path.repository() {
+            Some(name) => {
+                Source::Hub { repository: name.repository.clone(), commit: name.commit().map(str::to_string) }
+            }
+            None => Source::Path(outgoing.source().display().to_string()),
+        }
+    }
+
+    /// Returns the path, or the name of the repository.
+    pub fn name(&self) -> &str {
+        match self {
+            Source::Path(path) => path,
+            Source::Hub { repository, .. } => repository,
+        }
+    }
+
+    /// Returns the commit of a repository.
+    pub fn commit(&self) -> Option<&str> {
+        if let Source::Hub { commit, .. } = self { commit.as_deref() } else { None }
+    }
+
+    /// Returns the name that timm takes.
+    fn for_timm(&self) -> String {
+        let at = self.commit().map_or(String::new(), |commit| format!("@{commit}"));
+        format!("{:?}", self.with_scheme() + &at)
+    }
+
+    /// Returns the name that open_clip takes, which knows no commits.
+    fn for_open_clip(&self) -> String {
+        format!("{:?}", self.with_scheme())
+    }
+
+    fn with_scheme(&self) -> String {
+        let scheme = if let Source::Path(_) = self { "local-dir" } else { "hf-hub" };
+        format!("{scheme}:{}", self.name())
+    }
+
+    /// Returns the first arguments of a `from_pretrained` of transformers.
+    fn for_transformers(&self) -> String {
+        let revision = self.commit().map_or(String::new(), |commit| format!(", revision={commit:?}"));
+        format!("{:?}{revision}", self.name())
+    }
+}
+
 /// The way in which the first model of an export is loaded.
 pub struct Loading {
     pub head: HeadPlace,
     /// The folder of the model.
     pub at: String,
-    /// The folder or file that a package loads.
-    pub from: String,
+    pub from: Source,
     /// Whether what the package loads is the model itself, with its head, rather than the checkpoint.
     pub is_whole: bool,
     /// A line before all others.
@@ -83,18 +168,18 @@ fn create(outgoing: &Outgoing, target: &Target, loading: &Loading, classes: i64)
         return Ok(format!("torch.jit.load(\"{at}/{ARCHIVE}\")"));
     }
     if !outgoing.source().is_dir() && !is_whole {
-        return Ok(format!("...  # the model of {} with the weights of {from}", target.package));
+        return Ok(format!("...  # the model of {} with the weights of {}", target.package, from.name()));
     }
     let new_head = matches!(head, HeadPlace::Saved(..)) && !is_whole;
     let resized = outgoing.is_resized() && !is_whole;
     Ok(match (target.package, target.class) {
         (Package::Timm, _) => {
             let size = if resized { format!(", img_size={}", outgoing.image_size()?) } else { String::new() };
-            format!("timm.create_model(\"local-dir:{from}\", pretrained=True{size})")
+            format!("timm.create_model({}, pretrained=True{size})", from.for_timm())
         }
         (Package::OpenClip, _) => {
             let size = if resized { format!(", force_image_size={}", outgoing.image_size()?) } else { String::new() };
-            format!("open_clip.create_model(\"local-dir:{from}\"{size})")
+            format!("open_clip.create_model({}{size})", from.for_open_clip())
         }
         (_, class) => {
             let config = outgoing.config()?.unwrap_or_default();
@@ -105,7 +190,7 @@ fn create(outgoing: &Outgoing, target: &Target, loading: &Loading, classes: i64)
             let count = if new_head { resized_head(classes) } else { String::new() };
             // The logits of texts were computed in f32, whatever the type of the weights.
             let kind = if encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
-            format!("transformers.{name}.from_pretrained(\"{from}\"{count}{kind})")
+            format!("transformers.{name}.from_pretrained({}{count}{kind})", from.for_transformers())
         }
     })
 }
@@ -160,11 +245,13 @@ fn after_prompts(outgoing: &Outgoing, class: &Class, last_token: LastToken, load
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
-         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{}{count})\n{wrap}{padding}\
+         model = transformers.{}.from_pretrained({}, dtype=torch.float32{}{count})\n{wrap}{padding}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{kinds}{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
-        class.name, class.options
+        class.name,
+        from.for_transformers(),
+        class.options
     );
     let rows = "[torch.arange(len(last)), last]";
     let features = format!("model(**inputs, output_hidden_states=True).{}{rows}", class.features);

@@ -12,10 +12,11 @@ use super::lora::Lora;
 use super::settings::MERGE;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::small::push_new;
+use crate::model::folder::texts::expect_order;
 use crate::model::head::Training;
 use crate::model::network::{Network, Parameters, Slot};
 use crate::model::vit::OwnHead;
-use crate::model::{Alike, folder};
+use crate::model::{Alike, Setting, folder};
 use crate::posterior::description::alpha;
 use crate::session::Session;
 use crate::subspace::low_rank::MAGNITUDE;
@@ -157,16 +158,20 @@ fn fitted(values: &Tensor, shape: &[i64]) -> Result<Tensor> {
 ///
 /// # Errors
 /// Fails if it did not.
-pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> {
+pub fn expect_head(session: &Session, head: Option<[&Tensor; 2]>) -> Result<()> {
     match (session.model.head.training, head) {
         (Training::Always, None) => bail!(
             "head.linear: the adapter has no trained classifier, and no {HEAD_FILE} (weight [C, d], bias [C]) is beside it: put it \
              there, or use the head that it was trained with, [head.checkpoint] or [head.zero-shot]"
         ),
-        (Training::Never | Training::WithBackbone | Training::OfNetwork | Training::Tokens, Some([weight, _])) => {
-            let own = session.model.head.weight.to_device(Device::Cpu).to_kind(Kind::Float);
-            let same = own.size() == weight.size() && own.equal(weight);
-            ensure!(same, "the adapter has trained a classifier of its own: use [head.linear]");
+        (Training::Never | Training::WithBackbone | Training::OfNetwork | Training::Tokens, Some([weight, bias])) => {
+            let own = &session.model.head;
+            let is_same = |own: &Tensor, other: &Tensor| {
+                let own = own.to_device(Device::Cpu).to_kind(Kind::Float);
+                own.size() == other.size() && own.equal(other)
+            };
+            let same = is_same(&own.weight, weight) && is_same(&own.bias, bias);
+            ensure!(same, "it has a trained classifier of its own: use [head.linear]");
             Ok(())
         }
         _ => Ok(()),
@@ -239,7 +244,7 @@ pub fn read_tuned(path: &Path, base: &Base) -> Result<Tuned> {
          weights that are not",
         base.path.display()
     );
-    let Alike { parameters, head } = base.tower.read_like(path)?;
+    let Alike { parameters, settings, head } = base.tower.read_like(path)?;
     for (name, tensor) in frozen.all() {
         let other = parameters.get(name);
         let other = other.with_context(|| {
@@ -260,9 +265,27 @@ pub fn read_tuned(path: &Path, base: &Base) -> Result<Tuned> {
             base.path.display()
         );
     }
+    expect_settings(&settings, base).with_context(|| shown.to_string())?;
     let files = folder::content(path)?.into_iter().chain(expected::head_beside(path));
     let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
-    let own_head = || Ok::<_, anyhow::Error>(expected::read_head(path)?.map(|[weight, bias]| OwnHead { weight, bias }));
-    let head = if head.is_some() { head } else { own_head()? };
-    Ok(Tuned { parameters, head, sha256: text_sha256(&hashes.concat()) })
+    // The trained classifier lies beside a model whose own one is still the checkpoint's.
+    let beside = expected::read_head(path)?.map(|[weight, bias]| OwnHead { weight, bias });
+    if beside.is_none() && head.is_some() {
+        expect_order("", path, base.classes)?;
+    }
+    Ok(Tuned { parameters, head: beside.or(head), sha256: text_sha256(&hashes.concat()) })
+}
+
+/// Checks that a copy's config asks for the computation of the checkpoint, which the particles run.
+fn expect_settings(settings: &[Setting], base: &Base) -> Result<()> {
+    let own = base.tower.settings();
+    let Some((other, own)) = settings.iter().zip(&own).find(|(other, own)| other != own) else { return Ok(()) };
+    bail!(
+        "its config says another {} than that of {}, by which its particle would run: {} and not {}: give this folder as checkpoint.path to \
+         train or evaluate it, or correct the config",
+        own.name,
+        base.path.display(),
+        other.value,
+        own.value
+    );
 }

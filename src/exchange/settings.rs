@@ -43,6 +43,19 @@ impl Settings {
         Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
     }
 
+    /// Checks that a classifier of the adapter reads a text as a whole.
+    ///
+    /// # Errors
+    /// Fails if the adapter's task is one of every token.
+    pub fn expect_texts(&self) -> Result<()> {
+        let task = self.values["task_type"].as_str().unwrap_or_default();
+        ensure!(
+            !OF_TOKENS.contains(&task),
+            "{CONFIG}: task_type = \"{task}\": its classifier reads every token, and those of bella read a text as a whole"
+        );
+        Ok(())
+    }
+
     /// Returns whether the rows of W_0 + ΔW have trained lengths (Liu et al. 2024, arXiv 2402.09353).
     pub fn uses_dora(&self) -> bool {
         self.values["use_dora"].as_bool() == Some(true)
@@ -120,6 +133,9 @@ const HARMLESS: [&str; 24] = [
     // The layout of the weights that PEFT merges into.
     "fan_in_fan_out",
 ];
+
+/// PEFT's words for tasks whose classifiers read every token.
+const OF_TOKENS: [&str; 2] = ["TOKEN_CLS", "QUESTION_ANS"];
 
 /// The starts of PEFT 0.21 with which an adapter is an update of the checkpoint itself.
 const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];

@@ -1,8 +1,9 @@
 //! Requests to the Hub: redirects by hand, so that a token goes to the endpoint's own host alone, with limits of time and
 //! size, and with repetitions of what may pass.
 
+use std::collections::BTreeSet;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -15,9 +16,6 @@ use ureq::{Agent, Body, Proxy};
 use super::fault::{Fault, Subject, Told, lasting, passing, plain};
 use super::settings::{Settings, Token};
 use crate::base::files::read_file;
-
-/// Tries of a request that makes no progress.
-const TRIES: u32 = 5;
 
 /// The longest pause between two tries, also where the server asks for one; a longer one is the user's to wait.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -46,6 +44,18 @@ impl Answer {
     }
 }
 
+/// The endpoints that did not answer in this process, as often as they were asked.
+static SILENT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn silent() -> MutexGuard<'static, BTreeSet<String>> {
+    SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether an endpoint did not answer in this process.
+pub fn is_silent(endpoint: &str) -> bool {
+    silent().contains(endpoint)
+}
+
 /// A kind of request.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ask {
@@ -61,6 +71,8 @@ pub struct Client<'a> {
     subject: Subject,
     agent: Agent,
     endpoint: Uri,
+    /// The same as it was given.
+    address: String,
 }
 
 impl Client<'_> {
@@ -88,7 +100,7 @@ impl Client<'_> {
             .user_agent(concat!("bella/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();
-        Ok(Client { settings, subject, agent, endpoint: uri })
+        Ok(Client { settings, subject, agent, endpoint: uri, address: endpoint.to_string() })
     }
 
     /// Returns a list of the Hub's.
@@ -148,9 +160,13 @@ impl Client<'_> {
                 pause.as_secs(),
                 if self.subject.ways.takes_token { "; with HF_TOKEN the limits are wider" } else { "" }
             );
+            if tries >= self.settings.tries {
+                silent().insert(self.address.clone());
+            }
             anyhow::ensure!(
-                tries < TRIES,
-                "{shown}: {server}: {why}, {tries} times: try again later (what has come is kept), or name a mirror by {}",
+                tries < self.settings.tries,
+                "{shown}: {server}: {why}{}: try again later (what has come is kept), or name a mirror by {}",
+                if tries > 1 { format!(", {tries} times") } else { String::new() },
                 self.subject.ways.mirror
             );
             tracing::debug!("{shown}: {why}; again in {} s", pause.as_secs_f32());

@@ -36,11 +36,15 @@ pub const MODULES: &str = "modules.json";
 pub const SENTENCES: &str = "sentence_bert_config.json";
 pub const PROMPTS: &str = "config_sentence_transformers.json";
 
+/// The file of a head beside a model or an adapter that has no place for it, which `head.zero-shot.weights` reads, too.
+pub const HEAD_FILE: &str = "head.safetensors";
+
 /// The small files that bella or the packages of Python read beside weights.
-pub const BESIDE: [&str; 21] = [
+pub const BESIDE: [&str; 22] = [
     CONFIG,
     OPEN_CLIP,
     ADAPTER,
+    HEAD_FILE,
     PREPARATION,
     PROCESSOR,
     WRITING,
@@ -129,7 +133,7 @@ pub fn needed(folder: &Path) -> Option<Vec<String>> {
         return Some(names.map(str::to_string).collect());
     }
     if folder.join(ADAPTER).is_file() && !folder.join(CONFIG).is_file() {
-        return Some(Vec::new());
+        return Some(vec![HEAD_FILE.to_string()]);
     }
     let config = read_json(&folder.join(CONFIG)).ok()?;
     let has = |key: &str| config.get(key).is_some();

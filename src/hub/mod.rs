@@ -34,7 +34,8 @@ use repository::Repository;
 
 pub use data::{DataRoot, data_files, data_folder, repository_of};
 pub use files::{
-    ADAPTER, CONFIG, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER, WRITING, lead,
+    ADAPTER, CONFIG, HEAD_FILE, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER,
+    WRITING, lead,
 };
 use settings::DATA_MIRROR;
 pub use settings::{NO_NETWORK, Settings, go_offline};
@@ -93,7 +94,12 @@ impl Place {
 
     /// Returns the commit of a repository.
     pub fn commit(&self) -> Option<&str> {
-        if let Some(Name::Hub(name)) = &self.named { name.commit() } else { None }
+        self.repository().and_then(HubName::commit)
+    }
+
+    /// Returns the repository of the Hub that it means; `None` for a path or an archive of OpenAI's.
+    pub fn repository(&self) -> Option<&HubName> {
+        if let Some(Name::Hub(name)) = &self.named { Some(name) } else { None }
     }
 
     /// Returns the path by whose last part people know it: `hf://org/name` without a revision, `ViT-B-32.pt`, or the path.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::cache::Folder;
-use super::client::{Ask, Client};
+use super::client::{Ask, Client, is_silent};
 use super::download::{Download, Hash, check_space, megabytes};
 use super::fault::{OF_HUB, Subject};
 use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, module_configs, needed, no_weights, shards};
@@ -56,15 +56,23 @@ impl Repository<'_> {
         if self.settings.offline {
             return Ok(known.filter(|commit| self.folder.snapshot(commit).is_dir()));
         }
-        match self.fetch_beside(known.as_deref()) {
-            Ok(commit) => Ok(Some(commit)),
-            // What Python has left is enough without the Hub.
-            Err(error) if known.as_ref().is_some_and(|commit| are_complete(&self.folder.snapshot(commit))) => {
-                tracing::debug!("{error:#}");
-                Ok(known)
-            }
-            Err(error) => Err(error),
+        match known {
+            Some(commit) if are_complete(&self.folder.snapshot(&commit)) => Ok(Some(self.completed(commit))),
+            known => self.fetch_beside(known.as_deref()).map(Some),
         }
+    }
+
+    /// Completes a commit whose weights are in the cache, and returns the one that is there then. What Python has left is enough without the
+    /// Hub, which is asked once.
+    fn completed(&self, commit: String) -> String {
+        if is_silent(&self.settings.endpoint) {
+            return commit;
+        }
+        let once = Settings { tries: 1, ..self.settings.clone() };
+        Repository::new(&once, self.name).fetch_beside(Some(&commit)).unwrap_or_else(|error| {
+            tracing::info!("{error:#}: what the cache has of {} is used", self.name);
+            commit
+        })
     }
 
     /// Returns the folder with the weights of a commit, and everything beside them.

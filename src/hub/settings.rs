@@ -19,6 +19,9 @@ pub const NO_NETWORK: &str = "the network may not be used (--offline or HF_HUB_O
 /// Seconds without a byte after which a transfer counts as stalled.
 const PATIENCE: u64 = 10;
 
+/// Tries of a request that makes no progress.
+const TRIES: u32 = 5;
+
 /// Whether the command line forbids the network.
 static OFFLINE: AtomicBool = AtomicBool::new(false);
 
@@ -48,6 +51,8 @@ pub struct Settings {
     pub patience: Duration,
     /// The pause before the first repetition; each further one doubles it.
     pub pause: Duration,
+    /// The tries of a request that makes no progress.
+    pub tries: u32,
 }
 
 /// The place of a file that its publisher serves, not the Hub.
@@ -100,6 +105,7 @@ impl Settings {
             offline: OFFLINE.load(Ordering::Relaxed) || is_set(offline),
             patience: Duration::from_secs(seconds.max(1)),
             pause: Duration::from_secs(1),
+            tries: TRIES,
         }
     }
 }

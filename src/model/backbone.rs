@@ -1,6 +1,7 @@
 //! A checkpoint of any kind as it is opened: the request, the network that has been read, and the parts of it that a model takes over. Each
 //! kind implements [`Backbone`] in its own file and says in its [entry](crate::model::kind::KindEntry) how it is opened.
 
+use std::fmt::Debug;
 use std::path::Path;
 
 use anyhow::Result;
@@ -143,6 +144,11 @@ pub trait Backbone {
         Ok(())
     }
 
+    /// Returns what the network computes beyond the names and shapes of its parameters.
+    fn settings(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
     /// Reads the parameters, and the classifier if there is one, of another folder or file of such a network: they are the
     /// same ones where it is a fine-tuned copy of the checkpoint.
     ///
@@ -163,9 +169,25 @@ pub trait Backbone {
 /// Returns the preparation of images of so many pixels per side.
 pub type Images<'a> = dyn Fn(i64) -> Result<Box<dyn Preparation>> + 'a;
 
+/// A part of what a network computes that the names and shapes of its parameters do not tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// What it is, such as `epsilon`.
+    pub name: &'static str,
+    pub value: String,
+}
+
+impl Setting {
+    pub fn new(name: &'static str, value: &dyn Debug) -> Setting {
+        Setting { name, value: format!("{value:?}") }
+    }
+}
+
 /// The weights of another folder or file of a network.
 pub struct Alike {
     pub parameters: Parameters,
+    /// What that network computes with them, in the order of [`Backbone::settings`].
+    pub settings: Vec<Setting>,
     /// Its classifier, if it has one.
     pub head: Option<OwnHead>,
 }

@@ -39,7 +39,7 @@ use head::{Checkpoint, Head, HeadContext, HeadSpec};
 use network::{Graph, Network, Parameters, Weights, has_large_blocks};
 use vit::OwnHead;
 
-pub use backbone::{Alike, Backbone};
+pub use backbone::{Alike, Backbone, Setting};
 pub use kind::{KindEntry, Outline};
 pub use native::OpenedCheckpoint;
 pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};

@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::archive::Archive;
-use super::backbone::{Alike, Backbone, Held, Images, Opened, Opening, Parts};
+use super::backbone::{Alike, Backbone, Held, Images, Opened, Opening, Parts, Setting};
 use super::folder;
 use super::kind::{KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use super::network::Parameters;
-use super::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
+use super::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText, Source, identify, identify_text};
 use super::vit::Traits;
+use super::vit::parts::Readout;
 use crate::data::Medium;
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -104,6 +105,20 @@ fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
     Ok(Opened { tower: Box::new(identified), text })
 }
 
+/// Returns what a vision transformer with these traits computes beyond names and shapes.
+fn settings(identified: &Identified, traits: Traits) -> Vec<Setting> {
+    let parts = &identified.vit.parts;
+    // The classifier of DINOv2 also reads the mean of the patches, which a copy without one leaves to it.
+    let readout = if parts.readout == Readout::ClassMean { Readout::Class } else { parts.readout };
+    vec![
+        Setting::new("number of heads", &traits.heads),
+        Setting::new("activation", &traits.activation),
+        Setting::new("epsilon", &traits.eps),
+        Setting::new("rotary positions", &parts.rope),
+        Setting::new("readout", &readout),
+    ]
+}
+
 /// A vision transformer that bella runs itself.
 impl Backbone for Identified {
     fn held(&self) -> Held<'_> {
@@ -118,8 +133,25 @@ impl Backbone for Identified {
         self.naming.key
     }
 
+    fn settings(&self) -> Vec<Setting> {
+        settings(self, self.vit.traits)
+    }
+
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        folder::identify(path, &Fixed::default()).map(|found| Alike { parameters: found.base, head: found.head })
+        let found = folder::identify(path, &Fixed::default())?;
+        // What the user says of the checkpoint counts for its copies, too.
+        let own = |source: Source| source == Source::User;
+        let (sources, mut traits) = (self.sources, found.vit.traits);
+        if own(sources.heads) {
+            traits.heads = self.vit.traits.heads;
+        }
+        if own(sources.activation) {
+            traits.activation = self.vit.traits.activation;
+        }
+        if own(sources.eps) {
+            traits.eps = self.vit.traits.eps;
+        }
+        Ok(Alike { settings: settings(&found, traits), parameters: found.base, head: found.head })
     }
 
     fn announce(&self) -> Option<f64> {

@@ -121,6 +121,21 @@ fn keyless(name: &str) -> String {
     }
 }
 
+/// Returns the rows of two parameters one above the other, those of one that stays as it is from the old ones; `None` where both stay.
+fn joined(old: &Tensor, new: [Option<Tensor>; 2]) -> Option<Tensor> {
+    let rows = old.size()[0];
+    let new = new.map(|part| part.map(|part| part.to_kind(old.kind())));
+    match new {
+        [None, None] => None,
+        [Some(first), Some(second)] => Some(Tensor::cat(&[first, second], 0)),
+        [Some(first), None] => {
+            let above = first.size()[0];
+            Some(Tensor::cat(&[first, old.narrow(0, above, rows - above)], 0))
+        }
+        [None, Some(second)] => Some(Tensor::cat(&[old.narrow(0, 0, rows - second.size()[0]), second], 0)),
+    }
+}
+
 impl StoredNames {
     /// Returns the first stored name that ends in `end`.
     pub fn name_of_stored_end(&self, end: &str) -> Option<&str> {
@@ -241,7 +256,10 @@ impl StoredNames {
                 let rows = whole.size()[0] / 3;
                 whole.narrow(0, index * rows, rows)
             }
-            (_, Contents::Joined([first, second])) => Tensor::cat(&[new(&first)?, new(&second)?], 0),
+            (_, Contents::Joined([first, second])) => {
+                let old = if *form == Form::Transposed { &old.tr() } else { old };
+                joined(old, [new(&first), new(&second)])?
+            }
         };
         let value = if *form == Form::Transposed { value.tr() } else { value };
         // A new head may have another number of classes.

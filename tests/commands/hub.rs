@@ -63,6 +63,16 @@ fn from_an_empty_folder_to_a_report_and_again_offline() {
     assert_has(&config, &[&format!("path = \"hf://org/tiny-vit@{COMMIT}\"")]);
     let record = std::fs::read_to_string(run_folder.join("run.json")).unwrap();
     assert_has(&record, &[&format!("\"checkpoint_commit\": \"{COMMIT}\"")]);
+    // Others have the checkpoint by its name, and not in this cache.
+    succeeds(
+        &place,
+        &hub,
+        &with_device(&["export", "--to", "peft", "--output", "adapters", "--particle", "0", "--card"]),
+    );
+    let card = std::fs::read_to_string(place.path("adapters/README.md")).unwrap();
+    assert_has(&card, &[&format!("timm.create_model(\"hf-hub:org/tiny-vit@{COMMIT}\", pretrained=True")]);
+    let adapter = std::fs::read_to_string(place.path("adapters/adapter_config.json")).unwrap();
+    assert_has(&adapter, &["\"base_model_name_or_path\": \"org/tiny-vit\"", &format!("\"revision\": \"{COMMIT}\"")]);
     // The same run is found again, without a request; the option and the variable alike.
     hub.seen();
     let again = succeeds(&place, &hub, &[&train[..], &["--offline"]].concat());
@@ -89,6 +99,21 @@ fn only(folder: &Path) -> std::path::PathBuf {
     let all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(all.len(), 1, "{all:?}");
     all[0].clone()
+}
+
+/// bella writes the trained head of many exports beside them, and `bella import` reads it there.
+#[test]
+fn a_head_beside_weights_is_fetched_with_them() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("published")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("folders/timm-vit").join(file), place.path("published").join(file)).unwrap();
+    }
+    place.write("published/head.safetensors", b"head");
+    let hub = Hub::of_folder("org/tiny-vit", &place.path("published"));
+    succeeds(&place, &hub, &["inspect", "hf://org/tiny-vit"]);
+    let snapshot = place.path("home/hub/models--org--tiny-vit/snapshots").join(COMMIT);
+    assert_eq!(std::fs::read(snapshot.join("head.safetensors")).unwrap(), b"head");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod common;
 mod archives;
 mod changed_keys;
 mod checkpoints;
+mod copies;
 mod encoders;
 mod exchange;
 mod folder_checks;

@@ -27,14 +27,14 @@ const FULL: &str = "subspace.full = {}\n";
 const WORDS: &str = "head.label-words = {}\n";
 
 /// Two particles trained on sentences that say `big` or `small`; the place has their config as `tiny.toml`.
-fn trained(network: &str, tables: &str) -> Place {
+pub fn trained(network: &str, tables: &str) -> Place {
     let place = described(network, tables);
     done(place.train(&[]));
     place
 }
 
 /// A place with that config, and the sentences.
-fn described(network: &str, tables: &str) -> Place {
+pub fn described(network: &str, tables: &str) -> Place {
     let place = Place::new();
     let line = |i: usize| {
         let (size, label) = if i.is_multiple_of(2) { ("big", "yes") } else { ("small", "no") };
@@ -62,7 +62,7 @@ fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> crate::comm
 }
 
 /// Imports folders into results of their own.
-fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common::Bella {
+pub fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common::Bella {
     let mut command = command(&["import", "--device", "cpu", "--threads", "1"]);
     command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("tiny.toml"));
     command.args(folders).args(more);
@@ -70,7 +70,7 @@ fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common
 }
 
 #[track_caller]
-fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
+pub fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
     let output = importing(place, folders, more).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
     PathBuf::from(printed(&output).trim())
@@ -125,7 +125,7 @@ fn adapters_come_back_bit_for_bit() {
     // A classifier has no place among label words.
     let set = ["--set", "head={label-words={}}"];
     let line = error_line(importing(&place, &[place.path("first/particle-1")], &set), 1);
-    assert_has(&line, &["the adapter has trained a classifier of its own"]);
+    assert_has(&line, &["it has a trained classifier of its own"]);
 }
 
 /// A place with two particles on questions about images, of which every part is adapted.
@@ -646,6 +646,44 @@ fn copies_with_a_classifier_beside_them_keep_their_features() {
     assert!(theta(&imported).equal(&theta(&place.run())));
 }
 
+/// A decoder whose own classifier has no bias keeps it, and the trained one lies beside it: that is the one that comes in.
+#[test]
+fn the_trained_classifier_of_a_copy_is_the_one_beside_it() {
+    const TARGETS: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\"] }\n";
+    for (head, subspace) in [("linear", TARGETS), ("linear", FULL), ("checkpoint", FULL)] {
+        let place = trained("qwen3-classifier", &format!("head.{head} = {{}}\n{subspace}"));
+        done(export(&place, &place.run(), "first", &["--to", "weights", "--particle", "0"]));
+        let imported = import(&place, &[place.path("first")], &[]);
+        done(export(&place, &imported, "second", &["--to", "weights"]));
+        let [first, second] =
+            ["first", "second"].map(|side| tensor(&place.path(side).join("expected.safetensors"), "logits"));
+        near(&second, &first, head);
+    }
+    // Where no particle trains a classifier, another bias is another classifier.
+    let place = described("qwen3-classifier", "head.checkpoint = {}\n");
+    let own = tensor(&fixture("language/qwen3-classifier/model.safetensors"), "score.weight");
+    let folder = place.path("copy");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["config.json", "tokenizer.json"] {
+        std::fs::copy(fixture("language/qwen3-classifier").join(file), folder.join(file)).unwrap();
+    }
+    let scaled: Vec<_> = tensors(&fixture("language/qwen3-classifier/model.safetensors"))
+        .into_iter()
+        .map(|(name, t)| if name.ends_with("q_proj.weight") { (name, t * 1.1) } else { (name, t) })
+        .collect();
+    Tensor::write_safetensors(&scaled, folder.join("model.safetensors")).unwrap();
+    let beside = |bias: f64| {
+        let head =
+            [("weight", own.shallow_clone()), ("bias", own.new_full([own.size()[0]], bias, tch::kind::FLOAT_CPU))];
+        Tensor::write_safetensors(&head, folder.join("head.safetensors")).unwrap();
+    };
+    beside(0.5);
+    let line = error_line(importing(&place, &[folder.clone()], &["--rank", "2"]), 1);
+    assert_has(&line, &["copy: it has a trained classifier of its own: use [head.linear]"]);
+    beside(0.0);
+    import(&place, &[folder], &["--rank", "2"]);
+}
+
 /// Layers that a checkpoint has no weights for are trained, or there is no classifier behind them.
 #[test]
 fn new_layers_are_trained() {
@@ -967,6 +1005,35 @@ fn a_network_that_sees_leaves_whole() {
         for name in changed {
             assert!(adapted.iter().any(|layer| name.ends_with(&format!("{layer}.weight"))), "{name}");
         }
+    }
+}
+
+/// transformers before 4.30 stored the causal masks of GPT-2 beside its weights, as bytes and later as truth values. They may be larger than
+/// any weight, and stay what they are.
+#[test]
+fn causal_masks_are_no_weights() {
+    let plain = fixture("language/gpt2");
+    for kind in [Kind::Bool, Kind::Uint8] {
+        let place = Place::new();
+        let folder = place.path("masked");
+        std::fs::create_dir(&folder).unwrap();
+        for file in std::fs::read_dir(&plain).unwrap().flatten().filter(|file| file.path().is_file()) {
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+        let mut all = tensors(&plain.join("model.safetensors"));
+        let mask = Tensor::ones([1, 1, 512, 512], (kind, tch::Device::Cpu)).tril(0);
+        let names: Vec<String> =
+            all.iter().filter_map(|(name, _)| Some(name.strip_suffix(".attn.c_attn.weight")?.to_string())).collect();
+        all.extend(names.iter().map(|block| (format!("{block}.attn.bias"), mask.shallow_clone())));
+        Tensor::write_safetensors(&all, folder.join("model.safetensors")).unwrap();
+        assert_eq!(language::open(&folder, None, None).unwrap().stored, Kind::Float);
+        let place = trained(folder.to_str().unwrap(), &format!("head.linear = {{}}\n{TURNED}"));
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "0"]));
+        let file = place.path("out/model.safetensors");
+        let kept = tensor(&file, &format!("{}.attn.bias", names[0]));
+        assert!(kept.kind() == kind && kept.equal(&mask));
+        let layer = |file: &Path| tensor(file, &format!("{}.attn.c_attn.weight", names[0]));
+        assert!(!layer(&file).equal(&layer(&plain.join("model.safetensors"))));
     }
 }
 

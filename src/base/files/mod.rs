@@ -254,6 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_cannot_be_replaced_has_its_name_again() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("out");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("old"), "").unwrap();
+        let gone = Staging::beside(&target).unwrap();
+        fs::remove_dir(gone.path()).unwrap();
+        assert!(gone.replace(&target).is_err());
+        assert_eq!(names(&target), ["old"]);
+        let new = Staging::beside(&target).unwrap();
+        fs::write(new.path().join("new"), "").unwrap();
+        new.replace(&target).unwrap();
+        assert_eq!((names(&target), names(place.path())), (vec!["new".to_string()], vec!["out".to_string()]));
+    }
+
+    #[test]
     fn links_stay_and_the_file_behind_them_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         let [file, link, second] = ["a/file", "link", "second"].map(|name| place.path().join(name));

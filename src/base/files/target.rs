@@ -183,6 +183,20 @@ impl Staging {
         fs::rename(self.path(), target)?;
         sync_folder(folder_of(target))
     }
+
+    /// Renames the folder to `target` in place of the folder that is there, which goes when the new one has its name.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be renamed. The folder that was there has its name then.
+    pub fn replace(self, target: &Path) -> Result<()> {
+        let former = Temporary::beside(target)?;
+        fs::rename(target, &former.path)?;
+        if let Err(error) = fs::rename(self.path(), target) {
+            fs::rename(&former.path, target)?;
+            bail!(error);
+        }
+        sync_folder(folder_of(target))
+    }
 }
 
 /// Removes temporary files and folders in `folder` of processes that were killed while they wrote.

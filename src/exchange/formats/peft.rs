@@ -14,7 +14,7 @@ use crate::exchange::format::{Apart, Format, Leaves};
 use crate::exchange::lora::{Lora, updates};
 use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
 use crate::exchange::outgoing::{HeadOf, Outgoing};
-use crate::exchange::python::{Loading, lines};
+use crate::exchange::python::{Loading, Places, Source, lines};
 use crate::exchange::{config, modules};
 use crate::hub::ADAPTER;
 use crate::model::families::{Class, LastToken, Outer};
@@ -60,12 +60,12 @@ fn check(outgoing: &Outgoing, target: &Target) -> Result<()> {
 }
 
 /// Returns the Python that loads the checkpoint by its package and puts the adapter on it.
-fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
+fn python(outgoing: &Outgoing, target: &Target, places: &Places) -> Result<String> {
     let target = &target.classifying(outgoing)?;
-    let at = outgoing.folder(folder, 0).display().to_string();
+    let at = outgoing.folder(&places.folder, 0).display().to_string();
     let loading = Loading {
         head: head_place(outgoing, target, 0)?,
-        from: outgoing.source().display().to_string(),
+        from: places.checkpoint.clone(),
         is_whole: false,
         import: "from peft import PeftModel\n",
         wrap: format!("model = PeftModel.from_pretrained(model, {at:?})\n"),
@@ -113,7 +113,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     state.describe("format", "pt".to_string());
     state.describe(CHECKPOINT, outgoing.experiment.checkpoint.sha256()?.to_string());
     state.write(&folder.join(WEIGHTS))?;
-    let mut values = adapter.config(&outgoing.source().display().to_string(), &saved);
+    let mut values = adapter.config(&Source::of(outgoing), &saved);
     describe_class(target, &mut values);
     config::write(&folder.join(CONFIG), &values)
 }
@@ -260,7 +260,7 @@ impl Adapter {
     }
 
     /// Returns the content of `adapter_config.json`.
-    fn config(&self, base: &str, saved: &[String]) -> Value {
+    fn config(&self, base: &Source, saved: &[String]) -> Value {
         let own = |update: &Lora| (update.rank(), alpha(update.rank(), update.scale));
         let all: Vec<(i64, f64)> = self.updates.values().map(own).collect();
         let count = |one: &(i64, f64)| all.iter().filter(|other| *other == one).count();
@@ -274,7 +274,8 @@ impl Adapter {
         json!({
             "peft_type": "LORA",
             "task_type": null,
-            "base_model_name_or_path": base,
+            "base_model_name_or_path": base.name(),
+            "revision": base.commit(),
             "r": usual.0,
             "lora_alpha": number(usual.1),
             "lora_dropout": 0.0,

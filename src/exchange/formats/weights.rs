@@ -1,10 +1,8 @@
 //! Whole models: the folder of the checkpoint again, with merged weights and the new head under the same names.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
@@ -12,14 +10,14 @@ use crate::data::Medium;
 use crate::exchange::format::{Apart, Format, Leaves, Modules};
 use crate::exchange::modules::{HeadPlace, Target, head_place};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
-use crate::exchange::python::{Loading, lines};
+use crate::exchange::python::{Loading, Places, Source, lines};
+use crate::exchange::shards::Files;
 use crate::exchange::{config, folder_config, module};
 use crate::model::CheckpointSpec;
 use crate::model::archive::Archive;
 use crate::model::families::encoders::POOLER_NORM;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::{Place, config_file, sentences};
-use crate::model::recognition::Package;
 
 pub static FORMAT: Format = Format {
     key: "weights",
@@ -36,8 +34,11 @@ pub static FORMAT: Format = Format {
 /// the codes mean.
 ///
 /// # Errors
-/// Fails if the checkpoint is quantised itself.
+/// Fails if the checkpoint is quantised itself, or if it is an archive whose code takes images of another size than the run's.
 fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
+    if outgoing.is_archive()? {
+        expect_own_size(outgoing)?;
+    }
     if !outgoing.session.model.base.has_quantised() {
         return Ok(());
     }
@@ -50,6 +51,24 @@ fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
     })?;
     tracing::info!(
         "the weights are those that the run computes with: the numbers that {scheme} means, not the checkpoint's own, with the updates added"
+    );
+    Ok(())
+}
+
+/// Checks that the run has as many positions as the archive, whose code adds those that it has to the patches.
+fn expect_own_size(outgoing: &Outgoing) -> Result<()> {
+    let Some(name) = outgoing.session.names.name_of("position") else { return Ok(()) };
+    let archive = Archive::open(outgoing.checkpoint())?;
+    let own = archive.listed().iter().find(|parameter| parameter.name == name);
+    let own = own.map(|parameter| parameter.shape.iter().product::<i64>());
+    let read = outgoing.session.model.base.get("position").map(|table| table.numel() as i64);
+    let asks = outgoing.experiment.checkpoint.image_size.is_some();
+    ensure!(
+        own == read || !asks,
+        "{}: the run reads images of {} pixels per side, and the archive's own code those of its own size alone: train without \
+         checkpoint.image_size, or export --to onnx or torchscript",
+        outgoing.checkpoint().display(),
+        outgoing.image_size()?
     );
     Ok(())
 }
@@ -118,10 +137,10 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
 }
 
 /// Returns the Python that loads a model by its package, or the archive.
-fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
-    let at = outgoing.folder(folder, 0).display().to_string();
+fn python(outgoing: &Outgoing, target: &Target, places: &Places) -> Result<String> {
+    let at = outgoing.folder(&places.folder, 0).display().to_string();
     let head = place(outgoing, target, 0)?;
-    let loading = Loading { head, from: at.clone(), at, is_whole: true, import: "", wrap: String::new() };
+    let loading = Loading { head, from: Source::Path(at.clone()), at, is_whole: true, import: "", wrap: String::new() };
     lines(outgoing, target, &loading)
 }
 
@@ -176,12 +195,6 @@ fn copy_others(source: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file that timm, transformers and open_clip look for.
-const FILES: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
-
-/// The index of several files.
-const INDEX: &str = "model.safetensors.index.json";
-
 /// Writes all tensors in their stored types, into as many files as the checkpoint has.
 fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path, place: &HeadPlace) -> Result<()> {
     let names = &outgoing.session.names;
@@ -198,10 +211,9 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
     let mut added = Added::of(outgoing, target, model, place);
     added.tensors.extend(new_layer(outgoing, model));
     let stored = Place::of(outgoing.checkpoint())?;
-    let mut files = Files { folder, indexed: stored.is_indexed(), map: BTreeMap::new(), bytes: 0 };
-    let mut shards = stored.shards().peekable();
-    while let Some(shard) = shards.next() {
-        let (path, tensors) = shard?;
+    let mut files = Files::new(folder, target.package, stored.indexed());
+    for tensors in stored.shards() {
+        let tensors = tensors?;
         let mut state = State::default();
         let kind = kind_of_weights(&tensors);
         for (name, old) in tensors {
@@ -209,10 +221,10 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
             let full = if name.starts_with(added.prefix) { name } else { format!("{}{name}", added.prefix) };
             state.put(&full, &value);
         }
-        if shards.peek().is_none() {
+        if files.is_last() {
             added.tensors.iter().for_each(|(name, value)| state.put(name, &value.to_kind(kind).contiguous()));
         }
-        files.write(state, &file_name(path, target))?;
+        files.write(state)?;
     }
     files.finish()
 }
@@ -269,46 +281,6 @@ impl Added {
         };
         let tensor = target.class.map(published).zip(outgoing.value(model, &output));
         Added { tensors: tensor.into_iter().collect(), prefix }
-    }
-}
-
-/// Returns the name of a file of weights, as the target's package looks for it.
-fn file_name(path: &Path, target: &Target) -> String {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    match stem.contains("-of-") {
-        true => format!("{}.safetensors", stem.replace("pytorch_model", "model")),
-        false => FILES[usize::from(target.package == Package::OpenClip)].to_string(),
-    }
-}
-
-/// Files of weights that are written one by one.
-struct Files<'a> {
-    folder: &'a Path,
-    indexed: bool,
-    /// The file of each tensor.
-    map: BTreeMap<String, String>,
-    /// The size of all tensors in bytes.
-    bytes: usize,
-}
-
-impl Files<'_> {
-    fn write(&mut self, mut state: State, name: &str) -> Result<()> {
-        for tensor in state.names() {
-            let stored = state.get(&tensor)?;
-            self.bytes += stored.numel() * stored.kind().elt_size_in_bytes();
-            self.map.insert(tensor, name.to_string());
-        }
-        state.describe("format", "pt".to_string());
-        state.write(&self.folder.join(name))
-    }
-
-    /// Writes the index, if there is to be one.
-    fn finish(self) -> Result<()> {
-        if !self.indexed {
-            return Ok(());
-        }
-        let index = json!({ "metadata": { "total_size": self.bytes }, "weight_map": self.map });
-        config::write(&self.folder.join(INDEX), &index)
     }
 }
 

@@ -54,6 +54,7 @@ impl Case {
             offline: false,
             patience: Duration::from_millis(700),
             pause: Duration::from_millis(1),
+            tries: 5,
         };
         Case { hub, folder, settings }
     }
@@ -218,6 +219,27 @@ fn what_python_has_left_is_used() {
     case.get("hf://org/tiny").unwrap();
     assert!(folder.join("preprocessor_config.json").is_file());
     assert!(!folder.join("model.safetensors").exists());
+}
+
+/// A cluster whose packets are dropped is waited for once, and not once for each name and try.
+#[test]
+fn a_silent_hub_is_waited_for_once_where_the_cache_is_complete() {
+    let case = Case::new();
+    for name in ["tiny", "other"] {
+        let folder = case.path(SNAPSHOT.replace("--tiny", &format!("--{name}")).as_str());
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(case.path(&format!("models--org--{name}/refs"))).unwrap();
+        std::fs::write(case.path(&format!("models--org--{name}/refs/main")), COMMIT).unwrap();
+        std::fs::write(folder.join("config.json"), CONFIG).unwrap();
+        std::fs::write(folder.join("model.safetensors"), "theirs").unwrap();
+    }
+    case.hub.fail("GET", "/api/models/", 9, Fault::Stall(0));
+    let began = Instant::now();
+    for name in ["tiny", "other", "tiny"] {
+        case.get(&format!("hf://org/{name}")).unwrap();
+    }
+    assert_eq!(case.hub.seen().len(), 1);
+    assert!(began.elapsed() < case.settings.patience * 3);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, normal, stream};
 use crate::machine::quantised::Scheme;
-use crate::model::Alike;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::encoders::{
@@ -23,6 +22,7 @@ use crate::model::network::{Network, Parameters, Slot, Weight, block_of};
 use crate::model::stored::{Form, StoredNames};
 use crate::model::values::Values;
 use crate::model::vit::OwnHead;
+use crate::model::{Alike, Setting};
 
 /// A text encoder as read from its folder.
 pub struct Opened {
@@ -107,7 +107,20 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, asked: Asked) -> Result
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
 pub fn parameters(path: &Path, features: Option<Features>) -> Result<Alike> {
-    weights(path, Asked { features, quantize: None }).map(|found| Alike { parameters: found.base, head: found.head })
+    let Weights { geometry, base, head, .. } = weights(path, Asked { features, quantize: None })?;
+    Ok(Alike { parameters: base, settings: settings(&geometry), head })
+}
+
+/// Returns what a network computes beyond the names and shapes of its parameters.
+pub fn settings(geometry: &Geometry) -> Vec<Setting> {
+    let Geometry { heads, eps, activation, padding, traits, .. } = geometry;
+    vec![
+        Setting::new("number of heads", heads),
+        Setting::new("epsilon", eps),
+        Setting::new("activation", activation),
+        Setting::new("token of padding", padding),
+        Setting::new("norms, positions and readout", traits),
+    ]
 }
 
 /// Returns the family that a config names.

@@ -14,7 +14,7 @@ mod outline;
 mod stated;
 
 pub use config::Geometry;
-pub use folder::{Asked, Opened, is_encoder, open, parameters, sizes};
+pub use folder::{Asked, Opened, is_encoder, open, parameters, settings, sizes};
 pub use forward::Encoder;
 pub use outline::KIND;
 pub use stated::Stated;

@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::folder::family_of;
-use super::{Asked, Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
+use super::{Asked, Encoder, Geometry, Opened, is_encoder, open, parameters, settings, sizes};
 use crate::data::Medium;
-use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Setting};
 use crate::model::chat::Chat;
 use crate::model::families::encoders::{Features, POOLER, encoder};
 use crate::model::folder::home;
@@ -57,6 +57,10 @@ impl Backbone for Opened {
 
     fn base_mut(&mut self) -> &mut Parameters {
         &mut self.base
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        settings(&self.encoder.geometry)
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {

@@ -50,7 +50,7 @@ pub use config::stranger;
 pub use preprocessing::{stated, usual_normalize};
 pub use unread::Unread;
 pub use wanted::Preprocessing;
-pub use weights::{Place, file as config_file, has_weights, home, model_type_of, values_of};
+pub use weights::{Place, file as config_file, has_weights, home, input_size, is_plain, model_type_of, values_of};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
 const OTHERS: &str = "download the weights again if they should be whole; scripts/export_torchscript.py exports other \

@@ -66,6 +66,30 @@ impl Agreement {
     }
 }
 
+/// Checks that the classifier of a folder has the classes of a data set in their order, as far as the folder names them. `start` is the
+/// beginning of messages.
+///
+/// # Errors
+/// Fails if it has them in another order.
+pub fn expect_order(start: &str, path: &Path, data: &[String]) -> Result<()> {
+    let Some(names) = class_names(path).filter(|names| names.len() == data.len()) else { return Ok(()) };
+    match Agreement::of(&names, data) {
+        Agreement::Same => {}
+        Agreement::OtherOrder(ordered) => bail!(
+            "{start}{} has the data set's classes in another order: set classes = {} in the data set's table (labels in [data.jsonl])",
+            path.display(),
+            toml::Value::from(ordered)
+        ),
+        Agreement::OtherNames(class) => tracing::warn!(
+            "{start}class {class} is `{}` in {} and `{}` in the data set: they are taken for the same",
+            names[class],
+            path.display(),
+            data[class]
+        ),
+    }
+    Ok(())
+}
+
 /// The network that reads the tokens, for messages.
 pub struct For {
     pub network: &'static str,

@@ -29,9 +29,6 @@ const SAFETENSORS: &str = "safetensors";
 /// The largest header of a safetensors file, as its format has it.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// A file with its tensors.
-type Shard<'a> = (&'a Path, Vec<(String, Tensor)>);
-
 /// A network's weights on disk.
 pub struct Place {
     /// The path that the user gave.
@@ -131,7 +128,7 @@ impl Place {
     pub fn read(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all: Vec<(String, Tensor)> = Vec::new();
         for shard in self.shards() {
-            all.extend(shard?.1);
+            all.extend(shard?);
         }
         Ok(all)
     }
@@ -151,18 +148,18 @@ impl Place {
         Ok(all)
     }
 
-    /// Returns every file with its tensors, which are read when their turn comes.
-    pub fn shards(&self) -> impl Iterator<Item = Result<Shard<'_>>> {
+    /// Returns the tensors of every file, which are read when their turn comes.
+    pub fn shards(&self) -> impl Iterator<Item = Result<Vec<(String, Tensor)>>> {
         self.files.iter().map(|path| {
             let tensors = of_file(path)?;
             check_index(self.index.as_ref(), path, tensors.iter().map(|(name, _)| name.as_str()))?;
-            Ok((path.as_path(), tensors))
+            Ok(tensors)
         })
     }
 
-    /// Returns whether there is an index of the files.
-    pub fn is_indexed(&self) -> bool {
-        self.index.is_some()
+    /// Returns the number of files that an index names; `None` for one file without an index.
+    pub fn indexed(&self) -> Option<usize> {
+        self.index.is_some().then_some(self.files.len())
     }
 }
 
@@ -218,7 +215,8 @@ fn checked_header(path: &Path, codes: bool) -> Result<(Value, u64)> {
     for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
         let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
         let plain = ["F32", "F16", "BF16", "F64"].contains(&kind) || codes && ["I8", "U8", "I32"].contains(&kind);
-        ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
+        let axes = tensor.get("shape").and_then(Value::as_array).map_or(0, Vec::len);
+        ensure!(plain || is_no_weight(name, axes), "{}", quantised(path, name, kind));
     }
     let there = path.metadata().map_or(0, |file| file.len()).saturating_sub(start);
     check_layout(&header, there).map_err(|why| damaged(path, &format!("{why:#}")))?;
@@ -240,9 +238,12 @@ fn of_pickle(path: &Path, codes: bool) -> Result<Vec<(String, Tensor)>> {
     ensure!(whole, "{shown}: is no file of tensors that torch wrote, or a truncated one: fetch it again");
     let tensors = stored::read(path)?;
     for (name, tensor) in &tensors {
-        let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind())
-            || codes && [Kind::Int8, Kind::Uint8, Kind::Int].contains(&tensor.kind());
-        ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));
+        let plain = is_plain(tensor.kind()) || codes && [Kind::Int8, Kind::Uint8, Kind::Int].contains(&tensor.kind());
+        ensure!(
+            plain || is_no_weight(name, tensor.dim()),
+            "{}",
+            quantised(path, name, &format!("{:?}", tensor.kind()))
+        );
     }
     Ok(tensors)
 }
@@ -270,9 +271,16 @@ fn header(mut file: File) -> Result<(Value, u64)> {
     Ok((serde_json::from_slice(&bytes).context("its header is no JSON")?, 8 + length))
 }
 
-/// Returns whether a tensor is one of indices or counts, which are stored as integers and images never go through.
-fn is_index(name: &str) -> bool {
+/// Returns whether weights that are not quantised may have a number type.
+pub fn is_plain(kind: Kind) -> bool {
+    [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&kind)
+}
+
+/// Returns whether a tensor of so many axes is one of indices or counts, which are stored as integers, or GPT-2's causal mask `[1, 1, n, n]`,
+/// which transformers before version 4.30 stored as truth values or bytes: no sample goes through them.
+fn is_no_weight(name: &str, axes: usize) -> bool {
     ["position_ids", "relative_position_index", "num_batches_tracked"].iter().any(|end| name.ends_with(end))
+        || (name.ends_with(".attn.bias") && axes == 4)
 }
 
 fn quantised(path: &Path, name: &str, kind: &str) -> String {

@@ -9,15 +9,15 @@ use tch::{Kind, Tensor};
 use super::forward::POSITION;
 use super::{EMBEDDING, Geometry, Language, OUTPUT, OutputMatrix, Tokenizer};
 use crate::machine::quantised::Scheme;
-use crate::model::Alike;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
 use crate::model::families::{HEAD, Names};
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::{Place, Unread, model_type_of, values_of};
+use crate::model::folder::{Place, Unread, is_plain, model_type_of, values_of};
 use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 use crate::model::vit::OwnHead;
+use crate::model::{Alike, Setting};
 
 /// The most tokens of a prompt unless the config says otherwise.
 pub const TOKENS: i64 = 512;
@@ -110,12 +110,26 @@ pub fn parameters(path: &Path) -> Result<Alike> {
     let tensors = tensors_of(&place, &values, None)?;
     let found = weights(&mut language.geometry, &values, tensors, None);
     let Weights { base, head, .. } = found.with_context(|| path.display().to_string())?;
-    Ok(Alike { parameters: base, head })
+    Ok(Alike { parameters: base, settings: settings(&language.geometry), head })
 }
 
-/// Returns the type of the largest tensor.
+/// Returns what a network computes beyond the names and shapes of its parameters.
+pub fn settings(geometry: &Geometry) -> Vec<Setting> {
+    let Geometry { heads, key_heads, eps, ropes, views, traits, .. } = geometry;
+    vec![
+        Setting::new("number of heads", heads),
+        Setting::new("number of heads of keys", key_heads),
+        Setting::new("epsilon", eps),
+        Setting::new("rotary positions", ropes),
+        Setting::new("windows of attention", views),
+        Setting::new("activation, norms and scores", traits),
+    ]
+}
+
+/// Returns the type of the largest tensor of weights; indices and masks may be larger.
 pub fn largest_kind(tensors: &[(String, Unread)]) -> Kind {
-    tensors.iter().max_by_key(|(_, t)| t.size.iter().product::<i64>()).map_or(Kind::Float, |(_, t)| t.kind)
+    let weights = tensors.iter().filter(|(_, t)| is_plain(t.kind));
+    weights.max_by_key(|(_, t)| t.size.iter().product::<i64>()).map_or(Kind::Float, |(_, t)| t.kind)
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.

@@ -21,8 +21,8 @@ pub use crate::model::network::Rows;
 pub use block::{Pass, Places, Texts};
 pub use config::{Geometry, OutputMatrix};
 pub use folder::{
-    Opened, Sorted, Stored, TOKENS, check_shape, described, is_language, largest_kind, open, parameters, placed, sizes,
-    sorted,
+    Opened, Sorted, Stored, TOKENS, check_shape, described, is_language, largest_kind, open, parameters, placed,
+    settings, sizes, sorted,
 };
 pub use forward::Language;
 pub use outline::{KIND, published_sizes, write_made};

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     EMBEDDING, Geometry, Language, OUTPUT, Opened, OutputMatrix, Tokenizer, described, is_language, open, parameters,
-    sizes,
+    settings, sizes,
 };
 use crate::data::Medium;
-use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Setting, Words};
 use crate::model::chat::Chat;
 use crate::model::families::decoders::decoder;
 use crate::model::kind::{
@@ -67,6 +67,10 @@ impl Backbone for Opened {
     fn words(&self) -> Option<Words<'_>> {
         let logit_cap = self.language.geometry.traits.logit_cap;
         Some(Words { tokenizer: &self.tokenizer, base: &self.base, logit_cap })
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        settings(&self.language.geometry)
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {

@@ -21,7 +21,7 @@ use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::{Form, StoredNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::forward::Vit;
-use crate::model::{Normalize, language};
+use crate::model::{Alike, Normalize, Setting, language};
 
 /// The start of the names of a tower that stands alone, by which it is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -66,13 +66,21 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize, quantize: Op
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<Parameters> {
+pub fn parameters(path: &Path) -> Result<Alike> {
     let place = Place::of(path)?;
     let values = values_of(path)?;
     let (geometry, eyes) = config::read(&values)?;
     let tensors = tensors_of(&place, &values, None)?;
     let (base, _) = assembled(tensors, &geometry, &eyes, None).with_context(|| path.display().to_string())?;
-    Ok(base)
+    Ok(Alike { parameters: base, settings: settings(&geometry, &eyes), head: None })
+}
+
+/// Returns what a network computes beyond the names and shapes of its parameters.
+pub fn settings(geometry: &Geometry, eyes: &VisionConfig) -> Vec<Setting> {
+    let mut all = language::settings(geometry);
+    all.push(Setting::new("heads, activation and epsilon of the tower", &eyes.traits));
+    all.push(Setting::new("way from the tower", &eyes.sight));
+    all
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens as [`open`] has them.

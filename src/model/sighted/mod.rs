@@ -13,7 +13,7 @@ mod outline;
 mod prompts;
 
 pub use config::VisionConfig;
-pub use folder::{Opened, described, is_sighted, open, parameters, sizes};
+pub use folder::{Opened, described, is_sighted, open, parameters, settings, sizes};
 pub use forward::Sighted;
 pub use outline::KIND;
 pub use prompts::QuestionTokenizer;

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Opened, Sighted, described, is_sighted, open, parameters, published_tower, sizes};
+use super::{Opened, Sighted, described, is_sighted, open, parameters, published_tower, settings, sizes};
 use crate::data::Medium;
-use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Setting, Words};
 use crate::model::chat::Chat;
 use crate::model::families::sighted::sighted;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
@@ -59,8 +59,12 @@ impl Backbone for Opened {
         self.network.reads = rows;
     }
 
+    fn settings(&self) -> Vec<Setting> {
+        settings(&self.network.language.geometry, &self.network.sight.eyes)
+    }
+
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        Ok(Alike { parameters: parameters(path)?, head: None })
+        parameters(path)
     }
 
     fn announce(&self) -> Option<f64> {

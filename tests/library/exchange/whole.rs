@@ -57,8 +57,17 @@ fn a_posterior_explains_itself() {
 #[test]
 fn whole_models_give_the_same_logits() {
     let full = "subspace.full = {}";
+    // A gate and its factor are one stored tensor, of which either may be trained.
+    let [gate, factor] = [
+        "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\"] }",
+        "subspace.low-rank = { rank = 2, targets = [\"mlp.fc\"] }",
+    ];
     let cases = [
         ("timm-vit", "head", ALL_LAYERS),
+        ("timm-dinov2-gated", "head", gate),
+        ("timm-dinov2-gated", "head", factor),
+        ("hf-dinov2-swiglu", "classifier", gate),
+        ("hf-dinov2-swiglu", "classifier", factor),
         ("hf-vit", "classifier", full),
         ("hf-dinov2", "classifier", full),
         ("timm-deit3", "head", full),
@@ -79,6 +88,41 @@ fn whole_models_give_the_same_logits() {
             assert!(config.contains("\"9\""), "{name}: the classes are in its config: {config}");
         }
     }
+}
+
+/// An index may name any files, also one that is called as the file of a head is, and every one of them leaves.
+#[test]
+fn shards_leave_whatever_their_names_are() {
+    let place = Place::new();
+    let folder = place.path("hf-vit");
+    copy(&family("hf-vit"), &folder);
+    std::fs::remove_file(folder.join("reference.safetensors")).unwrap();
+    std::fs::remove_file(folder.join("model.safetensors")).unwrap();
+    let all = tensors(&family("hf-vit").join("model.safetensors"));
+    let files = ["part-a.safetensors", "head.safetensors", "part-b.safetensors"];
+    let mut map = serde_json::Map::new();
+    for (file, part) in files.iter().zip(all.chunks(all.len().div_ceil(3))) {
+        Tensor::write_safetensors(part, folder.join(file)).unwrap();
+        map.extend(part.iter().map(|(name, _)| (name.clone(), json!(file))));
+    }
+    let index = json!({ "metadata": {}, "weight_map": map }).to_string();
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+    let run = train(&place, folder.to_str().unwrap(), ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "weights", "--particle", "0"]));
+    let out = place.path("out");
+    let written: Value =
+        serde_json::from_slice(&std::fs::read(out.join("model.safetensors.index.json")).unwrap()).unwrap();
+    for (name, old) in &all {
+        let file = written["weight_map"][name].as_str().unwrap();
+        assert!(name.starts_with("classifier.") || tensor(&out.join(file), name).size() == old.size(), "{name}");
+    }
+    let head = ["weight", "bias"].map(|part| {
+        let name = format!("classifier.{part}");
+        tensor(&out.join(written["weight_map"][&name].as_str().unwrap()), &name)
+    });
+    let expected = out.join("expected.safetensors");
+    let found = logits(&out, &tensor(&expected, "pixels"), (&head[0], &head[1]));
+    alike(&found, &tensor(&expected, "logits"), "logits");
 }
 
 /// Other programs prepare images as the run did, whatever the checkpoint's folder asks for, and find no other weights beside the merged ones.
@@ -133,7 +177,7 @@ fn whole_models_prepare_images_as_the_run_did() {
 }
 
 /// timm builds the network for `model_args.img_size`, which may be a height and a width: at another size its weights would not fit. Where
-/// the arguments have none, as in most published folders, there stays none.
+/// the arguments have none, it builds it for the architecture's size, here 224, whatever else the config says.
 #[test]
 fn the_size_of_timms_arguments_is_that_of_the_positions() {
     let exported = |replaced: &str, more: &str| {
@@ -159,7 +203,7 @@ fn the_size_of_timms_arguments_is_that_of_the_positions() {
     assert_eq!(written["model_args"]["img_size"], json!([24, 24]));
     assert_eq!(positions, [1, 37, 16]);
     let (written, positions) = exported("", "");
-    assert!(!written["model_args"].as_object().unwrap().contains_key("img_size"), "{written}");
+    assert_eq!(written["model_args"]["img_size"], json!(16));
     assert_eq!(positions, [1, 17, 16]);
 }
 
@@ -367,7 +411,7 @@ fn a_model_card_lies_beside_an_export() {
         "| digits | clean |",
         "`bella eval --calibrate`",
         "method.svgd.gamma = 0.01",
-        "onnxruntime.InferenceSession(\"posterior.onnx\")",
+        "onnxruntime.InferenceSession(\"./posterior.onnx\")",
     ];
     assert_has(&card, &parts);
     assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
@@ -380,6 +424,36 @@ fn a_model_card_lies_beside_an_export() {
         &printed(&one.output().unwrap()),
         &["This is particle 1; ", &format!("bella export {id} --particle 1 --to onnx")],
     );
+}
+
+/// The folder of a card is that of its reader, whatever the export was called: its name may be a word of Python.
+#[test]
+fn a_card_loads_the_folder_it_lies_in() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    let card = |to: &str, output: &str| {
+        let mut command = place.command("export", &[]);
+        command.current_dir(place.path("")).args(["--to", to, "--output", output, "--card"]).arg(&run);
+        done(command);
+        let text = std::fs::read_to_string(place.path(output).join("README.md")).unwrap();
+        let start = text.find("```python\n").unwrap();
+        text[start..].to_string()
+    };
+    let compared = "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n```\n";
+    let lines = |model: &str| {
+        format!(
+            "```python\n{model}model.eval()\nexpected = load_file(\"./particle-0/expected.safetensors\")\nwith torch.no_grad():\n    \
+             pixels = expected[\"pixels\"]\n    output = model(pixels)\n{compared}"
+        )
+    };
+    let imports = "import torch, timm\nfrom safetensors.torch import load_file\n";
+    let whole = format!("{imports}model = timm.create_model(\"local-dir:./particle-0\", pretrained=True)\n");
+    assert_eq!(card("weights", "model"), lines(&whole));
+    let adapter = format!(
+        "from peft import PeftModel\n{imports}model = timm.create_model(\"local-dir:timm-vit\", pretrained=True, img_size=16)\n\
+         model.reset_classifier(10)\nmodel = PeftModel.from_pretrained(model, \"./particle-0\")\n"
+    );
+    assert_eq!(card("peft", "peft"), lines(&adapter));
 }
 
 /// A TorchScript archive is written again with its own code.
@@ -406,4 +480,28 @@ fn an_archive_leaves_as_an_archive() {
     let features = module.method_ts("encode_image", &[pixels]).unwrap();
     let found = features.detach().linear(&tensor(&head, "weight"), Some(&tensor(&head, "bias")));
     alike(&found, &tensor(&expected, "logits"), "logits");
+}
+
+/// The code of an archive adds the positions that it has, and no others.
+#[test]
+fn an_archive_leaves_at_its_own_size_alone() {
+    let place = Place::new();
+    let text =
+        std::fs::read_to_string(config(&place, "timm-vit", &format!("{ALL_LAYERS}\nmethod.map = {{}}"))).unwrap();
+    let named = |size: i64| format!("{:?}, image_size = {size}", fixture("timm_traced.pt"));
+    let text = |size: i64| text.replace(&format!("{:?}", family("timm-vit")), &named(size));
+    for (size, leaves) in [(24, false), (32, true)] {
+        place.write("x.toml", text(size).as_bytes());
+        std::fs::remove_dir_all(place.path("results")).ok();
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.path("x.toml"));
+        done(command);
+        if leaves {
+            done(export(&place, &place.run(), "out", &["--to", "weights"]));
+            continue;
+        }
+        let line = error_line(export(&place, &place.run(), "out", &["--to", "weights"]), 1);
+        assert_has(&line, &["timm_traced.pt: the run reads images of 24 pixels per side, and the archive's own code"]);
+        done(export(&place, &place.run(), "whole", &["--to", "torchscript"]));
+    }
 }

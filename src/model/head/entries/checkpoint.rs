@@ -1,9 +1,11 @@
 //! `[head.checkpoint]`: the classifier that the checkpoint carries (timm, torchvision, transformers).
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::base::tensor::snapshot;
-use crate::model::folder::texts::{Agreement, class_names};
+use crate::hub::HEAD_FILE;
+use crate::model::folder::home;
+use crate::model::folder::texts::expect_order;
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
@@ -17,26 +19,6 @@ settings! {
     struct Own;
 }
 
-/// Checks that the classifier's classes are the data set's, as far as the checkpoint's folder names them.
-fn check_order(context: &HeadContext) -> Result<()> {
-    let (path, data) = (context.checkpoint.path, context.classes);
-    let Some(names) = class_names(path).filter(|names| names.len() == data.len()) else { return Ok(()) };
-    match Agreement::of(&names, data) {
-        Agreement::Same => {}
-        Agreement::OtherOrder(ordered) => bail!(
-            "head.checkpoint: {} has the data set's classes in another order: set classes = {} in the data set's table (labels in [data.jsonl])",
-            path.display(),
-            toml::Value::from(ordered)
-        ),
-        Agreement::OtherNames(class) => tracing::warn!(
-            "head.checkpoint: class {class} is `{}` in the checkpoint's folder and `{}` in the data set: they are taken for the same",
-            names[class],
-            data[class]
-        ),
-    }
-    Ok(())
-}
-
 impl HeadSpec for Own {
     fn build(&self, context: &HeadContext) -> Result<Head> {
         let own = context.own.context(
@@ -48,7 +30,15 @@ impl HeadSpec for Own {
             "head.checkpoint: the checkpoint's classifier has {classes} classes, but the data set has {}: use [head.linear]",
             context.classes.len()
         );
-        check_order(context)?;
+        let beside = home(context.checkpoint.path).join(HEAD_FILE);
+        if beside.is_file() {
+            tracing::warn!(
+                "head.checkpoint: reads the classifier among the weights, and not the one in {}, which is the trained one of a model that bella \
+                 has exported: `bella import` of this folder with its checkpoint's config takes that one",
+                beside.display()
+            );
+        }
+        expect_order("head.checkpoint: ", context.checkpoint.path, context.classes)?;
         Ok(Head::new(snapshot(&own.weight), snapshot(&own.bias), self.training()))
     }
 
