@@ -86,7 +86,8 @@ impl Rope {
         }
     }
 
-    fn amplitude(&self) -> f64 {
+    /// Returns what cosines and sines are multiplied by.
+    pub fn amplitude(&self) -> f64 {
         match &self.scaling {
             Scaling::Yarn(Yarn { amplitude, .. }) | Scaling::Long { amplitude, .. } => *amplitude,
             _ => 1.0,
