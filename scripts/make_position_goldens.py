@@ -31,7 +31,8 @@ def cases():
     yield from (llama(dict(rope_type=kind, factor=factor)) for kind in ("linear", "dynamic") for factor in (3.0, None))
     for change in ({}, dict(factor=None), dict(factor=None, original_max_position_embeddings=48), dict(factor=0.5), dict(factor=40, mscale=1.0),
                    dict(mscale=0.7, mscale_all_dim=0.4), dict(factor=None, mscale=0.7, mscale_all_dim=0.4), dict(beta_fast=None, beta_slow=None),
-                   dict(beta_fast=20, beta_slow=2), dict(attention_factor=None), dict(attention_factor=1.5), dict(truncate=False),
+                   dict(beta_fast=20, beta_slow=2), dict(beta_fast=0, beta_slow=0), dict(mscale=0, mscale_all_dim=0.4), dict(mscale=0.7, mscale_all_dim=0),
+                   dict(attention_factor=None), dict(attention_factor=1.5), dict(truncate=False),
                    dict(original_max_position_embeddings=None), dict(factor=None, original_max_position_embeddings=None)):
         yield llama(YARN | change)
     yield llama(dict(rope_type="yarn", factor=4.0))

@@ -228,6 +228,7 @@ impl Reading<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::from_str;
+    use tch::Kind;
 
     use super::*;
     use crate::model::families::decoders::decoder;
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn positions_are_those_of_transformers() {
         let cases: Vec<Value> = from_str(include_str!("../../../tests/fixtures/positions.json")).unwrap();
-        assert_eq!(cases.len(), 39);
+        assert_eq!(cases.len(), 42);
         for case in cases {
             let family = decoder(case["model_type"].as_str().unwrap()).unwrap();
             let values = Values::new("config.json".as_ref(), case["config"].clone());
@@ -251,11 +252,13 @@ mod tests {
             assert_eq!(found.len(), expected.len());
             for (found, expected) in found.iter().zip(expected) {
                 let frequencies: Vec<f64> = serde_json::from_value(expected["frequencies"].clone()).unwrap();
-                assert_eq!(found.frequencies().len(), frequencies.len());
-                let all = found.frequencies().into_iter().zip(frequencies);
+                let own = Vec::<f64>::try_from(found.frequencies().to_kind(Kind::Double)).unwrap();
+                assert_eq!(own.len(), frequencies.len());
+                let all = own.into_iter().zip(frequencies);
                 let amplitudes = (found.amplitude(), expected["amplitude"].as_f64().unwrap());
                 for (found, expected) in all.chain([amplitudes]) {
-                    assert!((found / expected - 1.0).abs() < 2e-6, "{found} in place of {expected}: {case}");
+                    // At most the last bit of f32, which other processors may round otherwise.
+                    assert!((found / expected - 1.0).abs() < 1.2e-7, "{found} in place of {expected}: {case}");
                 }
             }
         }
