@@ -63,6 +63,9 @@ def open_clip_model(image, tower):
     return open_clip.model.CLIP(tower.output, vision, text, quick_gelu=tower.activation == "quick-gelu")
 
 
+ACTIVATIONS = {"quick-gelu": QuickGelu, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
 def timm_model(image, tower, **options):
     return TimmVit(
         img_size=image.image_size,
@@ -73,7 +76,7 @@ def timm_model(image, tower, **options):
         num_heads=tower.heads,
         mlp_ratio=tower.mlp / tower.width,
         norm_layer=partial(nn.LayerNorm, eps=tower.eps),
-        act_layer=QuickGelu if tower.activation == "quick-gelu" else nn.GELU,
+        act_layer=ACTIVATIONS[tower.activation],
         **options,
     )
 

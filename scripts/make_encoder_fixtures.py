@@ -42,6 +42,16 @@ TEXTS = ["the cat sees the moon", "fish", "a big red fish likes the blue sea , o
 PAIRS = [["the cat runs", "the cat sleeps"], ["a bird", "the bird sees the sea and the river ."], ["is the dog in the house ?", "no"]]
 
 
+# What the tokenizers of BERT and DeBERTa return; that which tokenizers without a class of their own return has no kinds.
+NAMES = ["input_ids", "token_type_ids", "attention_mask"]
+
+
+def given(tokenizer, *texts, **how):
+    """The inputs of a network, which takes the first kind for all tokens where the tokenizer returns no kinds."""
+    inputs = tokenizer(*texts, return_tensors="pt", **how)
+    return {"token_type_ids": torch.zeros_like(inputs["input_ids"]), **inputs}
+
+
 def pieces_of_words():
     """A tokenizer as BERT's, with two kinds of tokens."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -51,7 +61,7 @@ def pieces_of_words():
     tokenizer.post_processor = processors.TemplateProcessing(
         "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-                                      sep_token="[SEP]", model_max_length=40)
+                                      sep_token="[SEP]", model_max_length=40, model_input_names=NAMES)
 
 
 def pairs_of_bytes():
@@ -70,12 +80,12 @@ def pairs_of_bytes():
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
 
 
-def between_marks(tokenizer):
+def between_marks(tokenizer, **more):
     """A tokenizer whose texts stand between [CLS] and [SEP]."""
     tokenizer.post_processor = processors.TemplateProcessing(
         "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-                                      sep_token="[SEP]", mask_token="[MASK]", model_max_length=96)
+                                      sep_token="[SEP]", mask_token="[MASK]", model_max_length=96, **more)
 
 
 @functools.cache
@@ -86,7 +96,7 @@ def pieces_of_sentences():
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False)
     tokenizer.train_from_iterator(CORPUS, trainer)
-    return between_marks(tokenizer)
+    return between_marks(tokenizer, model_input_names=NAMES)
 
 
 @functools.cache
@@ -145,11 +155,11 @@ def expected(encoder, tokenizer, name):
     for what, texts in (("texts", TEXTS), ("pairs", PAIRS)):
         outputs = []
         for text in texts:
-            one = tokenizer(*(text if what == "pairs" else [text]), return_tensors="pt", return_token_type_ids=True)
-            given = [one["input_ids"], one["attention_mask"]]
+            one = given(tokenizer, *(text if what == "pairs" else [text]))
+            taken = [one["input_ids"], one["attention_mask"]]
             if isinstance(encoder, export.EncoderOfKinds):
-                given.append(one["token_type_ids"])
-            outputs.append(encoder(*given))
+                taken.append(one["token_type_ids"])
+            outputs.append(encoder(*taken))
         tensors[what] = torch.cat(outputs)
     coefficients = torch.randn(tensors["pairs"].shape, generator=torch.Generator().manual_seed(5))
     parameters = {key.removeprefix("model."): p for key, p in encoder.model.named_parameters() if key.endswith(LAYERS)}
@@ -271,7 +281,7 @@ def folders():
         model = randomised(kind(config(len(tokenizer), **more)))
         model.save_pretrained(folder)
         if name in ("bert", "roberta"):
-            export.write_tokenizer(OUT / name, folder)
+            export.write_tokenizer(OUT / name, export.positions(model), folder)
         elif name in ("deberta-v2", "distilbert", "modernbert", "xlm-roberta"):
             tokenizer.save_pretrained(folder)
         write_reference(model, tokenizer, folder)
@@ -283,12 +293,12 @@ def write_reference(model, tokenizer, folder):
     for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
         # In front of a text, the others read the padding in the place of its first token.
         for side in ("right", "left")[:2 if model.config.model_type in BOTH_SIDES else 1]:
-            inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
+            inputs = given(tokenizer, *map(list, texts), padding=True, padding_side=side)
             keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
-            given = {key: inputs[key] for key in keys}
+            taken = {key: inputs[key] for key in keys}
             with torch.no_grad():
-                tensors[f"{what}.{side}"] = outputs(model, model, given)
-            tensors |= {f"{what}.{side}.{key}": value for key, value in given.items()}
+                tensors[f"{what}.{side}"] = outputs(model, model, taken)
+            tensors |= {f"{what}.{side}.{key}": value for key, value in taken.items()}
     tensors |= low_rank(model, {key: tensors[f"pairs.right.{key}"] for key in keys})
     save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
 
@@ -368,12 +378,12 @@ def main():
             randomised(kind(config(len(tokenizer)))).save_pretrained(saved)
             tokenizer.save_pretrained(saved)
             encoder = export.wrapped(export.opened(saved, features, None, False), features)
-            export.write_tokenizer(saved, folder)
+            export.write_tokenizer(saved, export.positions(encoder.model), folder)
             export.write(encoder, folder)
         tensors = expected(encoder, tokenizer, name)
         save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
-        coded = {"texts": [tokenizer(text, return_token_type_ids=True) for text in TEXTS],
-                 "pairs": [tokenizer(*pair, return_token_type_ids=True) for pair in PAIRS]}
+        plain = lambda *texts: {key: value[0].tolist() for key, value in given(tokenizer, *texts).items()}
+        coded = {"texts": [plain(text) for text in TEXTS], "pairs": [plain(*pair) for pair in PAIRS]}
         told = {"texts": TEXTS, "pairs": PAIRS}
         told |= {f"{what}_{key}": [one[theirs] for one in all] for what, all in coded.items()
                  for key, theirs in (("ids", "input_ids"), ("kinds", "token_type_ids"))}

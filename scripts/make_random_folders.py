@@ -278,7 +278,7 @@ def outputs(model, tokenizer):
     """The numbers of a network on texts of several lengths."""
     with torch.no_grad():
         if any(isinstance(model, kind) for kind in ENCODERS):
-            inputs = tokenizer(encoders.TEXTS, padding=True, return_tensors="pt", return_token_type_ids=True)
+            inputs = encoders.given(tokenizer, encoders.TEXTS, padding=True)
             keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
             given = {key: inputs[key] for key in keys}
             return {"outputs": encoders.outputs(model, model, given), **given}

@@ -54,6 +54,7 @@ fn check(name: &str, truth: &Truth) {
     let activation = match truth.activation.as_str() {
         "gelu" => Activation::Gelu,
         "quick-gelu" => Activation::QuickGelu,
+        "silu" => Activation::Silu,
         other => panic!("{name}: activation {other}"),
     };
     assert_eq!(found.vit.traits, Traits { heads: truth.heads, activation, eps: truth.eps }, "{name}");
@@ -70,7 +71,7 @@ fn check(name: &str, truth: &Truth) {
 #[test]
 fn good_archives_are_recognised_with_their_traits() {
     let archives = fixtures().archives;
-    assert_eq!(archives.len(), 11);
+    assert_eq!(archives.len(), 13);
     archives.iter().for_each(|(name, truth)| check(name, truth));
 }
 

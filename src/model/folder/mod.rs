@@ -17,7 +17,7 @@ pub mod sentences;
 mod tests;
 pub mod texts;
 mod timm;
-mod tokenizer_settings;
+pub mod tokenizer_settings;
 mod traits;
 mod unread;
 mod wanted;

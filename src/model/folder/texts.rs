@@ -10,7 +10,7 @@ use tokenizers::Tokenizer;
 use crate::base::files::{is_there, read_json};
 use crate::hub::TOKENIZER;
 use crate::model::folder::preprocessing::beside;
-use crate::model::folder::tokenizer_settings::{check_settings, class_of};
+use crate::model::folder::tokenizer_settings::{GivenKinds, check_settings, class_of};
 use crate::model::folder::weights::{FILES, configs, home};
 
 /// The start of the names that transformers gives to classes without one.
@@ -133,6 +133,8 @@ pub struct StoredTokenizer {
     pub tokenizer: Tokenizer,
     /// The settings of its package; null if there are none.
     pub settings: Value,
+    /// The class of transformers that reads it; empty where nothing tells.
+    pub class: String,
     pub path: PathBuf,
 }
 
@@ -161,7 +163,12 @@ impl StoredTokenizer {
         let class = class_of(&settings, &read_json(&folder.join(FILES[0])).unwrap_or_default());
         check_settings(&file, &settings, &class).with_context(|| folder.join(named).display().to_string())?;
         tokenizer.set_encode_special_tokens(settings["split_special_tokens"] == true);
-        Ok(StoredTokenizer { tokenizer, settings, path })
+        Ok(StoredTokenizer { tokenizer, settings, class, path })
+    }
+
+    /// Returns whether transformers' tokenizer returns the kinds of tokens.
+    pub fn kinds(&self) -> GivenKinds {
+        GivenKinds::of(&self.settings, &self.class)
     }
 
     /// Returns the text of a special token in the settings, such as `eos_token`: a text, or a table with its `content`.

@@ -56,6 +56,41 @@ static BY_PART: [ByPart; 4] = [
     ByPart { class: "AlbertTokenizer", key: "keep_accents", part: "StripAccents", with: false, usual: false },
 ];
 
+/// The classes of transformers 5.24 that return the kinds of tokens where no setting says whether they do.
+const WITH_KINDS: [&str; 4] = ["BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer"];
+
+/// The setting that lists what a tokenizer returns, and the name of the kinds of tokens there.
+const RETURNED: [&str; 2] = ["model_input_names", "token_type_ids"];
+
+/// Whether a tokenizer returns the kinds of tokens, by which a network tells the two texts of a pair apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GivenKinds {
+    /// It returns them.
+    Given,
+    /// It does not, as its settings say.
+    Left,
+    /// It does not, as is usual in its class.
+    LeftByClass,
+}
+
+impl GivenKinds {
+    /// Returns what a class of transformers does by its settings.
+    pub fn of(settings: &Value, class: &str) -> GivenKinds {
+        let [key, name] = RETURNED;
+        match settings[key].as_array() {
+            Some(all) if all.iter().any(|one| one == name) => GivenKinds::Given,
+            Some(_) => GivenKinds::Left,
+            None if WITH_KINDS.contains(&plain(class)) => GivenKinds::Given,
+            None => GivenKinds::LeftByClass,
+        }
+    }
+}
+
+/// Returns the name of a class without the ending that version 4 of transformers gave it.
+fn plain(class: &str) -> &str {
+    class.strip_suffix("Fast").unwrap_or(class)
+}
+
 /// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
 /// tells.
 pub fn class_of(settings: &Value, config: &Value) -> String {
@@ -70,7 +105,7 @@ pub fn check_settings(file: &Value, settings: &Value, class: &str) -> Result<()>
     if PLAIN.contains(&class) {
         return Ok(());
     }
-    let checked = Checked { file, settings, class: class.strip_suffix("Fast").unwrap_or(class) };
+    let checked = Checked { file, settings, class: plain(class) };
     checked.stated_twice()?;
     checked.by_parts()
 }

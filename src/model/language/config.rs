@@ -298,6 +298,27 @@ mod tests {
         assert_eq!(windows("gemma2", of(3, json!({}))), [Some(64), None, Some(64)]);
     }
 
+    /// What transformers' classes read from configs of all combinations of their keys (scripts/make_window_goldens.py).
+    #[test]
+    fn windows_are_those_of_transformers() {
+        let cases: Vec<Value> = serde_json::from_str(include_str!("../../../tests/fixtures/windows.json")).unwrap();
+        assert_eq!(cases.len(), 54);
+        let mut refused = 0;
+        for case in cases {
+            let geometry = read(case["model_type"].as_str().unwrap(), case["config"].clone());
+            let expected: Vec<Option<i64>> = serde_json::from_value(case["windows"].clone()).unwrap();
+            let Ok(geometry) = geometry else {
+                // Lists that the class does not read, as the other keys call for no window.
+                let why = error(geometry);
+                assert!(why.contains("layer_types has") && !expected.iter().any(Option::is_some), "{case}: {why}");
+                refused += 1;
+                continue;
+            };
+            assert_eq!(geometry.views.iter().map(|view| view.window).collect::<Vec<_>>(), expected, "{case}");
+        }
+        assert_eq!(refused, 8);
+    }
+
     #[test]
     fn factors_that_follow_the_length_of_a_text_end_the_context() {
         let factors = vec![1.5; 48];

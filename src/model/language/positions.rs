@@ -127,7 +127,7 @@ impl Reading<'_> {
     fn scaling(&self, table: &Values, channels: i64) -> Result<Scaling> {
         let shown = self.values.path.display();
         let number = |key: &str| {
-            ensure!(table.has(key), "{shown}: rotary positions: has no `{key}`, which this rope_type needs");
+            self.expect(table.get(key).is_some(), key)?;
             table.number(key, 1.0)
         };
         match (table.text("rope_type").or(table.text("type")).unwrap_or("default"), self.family.positions) {
@@ -140,7 +140,7 @@ impl Reading<'_> {
                 ensure!(low < high, "{shown}: low_freq_factor = {low}: must be below high_freq_factor = {high}");
                 Ok(Scaling::Llama3 { factor: number("factor")?, low, high, original: self.original(table)? })
             }
-            ("yarn", _) => self.yarn(table, number("factor")?),
+            ("yarn", _) => self.yarn(table),
             ("longrope", _) => self.long(table, channels),
             (word, _) => bail!(
                 "{shown}: rotary positions: rope_type = \"{word}\" is none that bella computes; known: {}{}",
@@ -150,18 +150,32 @@ impl Reading<'_> {
         }
     }
 
+    /// Checks that a scaling has what it needs.
+    fn expect(&self, is_there: bool, key: &str) -> Result<()> {
+        let shown = self.values.path.display();
+        ensure!(is_there, "{shown}: rotary positions: has no `{key}`, which this rope_type needs");
+        Ok(())
+    }
+
     /// Returns the number of tokens of the texts that the network was first trained with.
     fn original(&self, table: &Values) -> Result<f64> {
         const KEY: &str = "original_max_position_embeddings";
         // That of the whole config counts, and Phi-3 always has it.
-        match (self.values.has(KEY), self.family.positions) {
-            (false, Positions::RotaryInPart) => Ok(self.family.usual.context as f64),
-            (true, _) => self.values.integer(KEY, 1).map(|tokens| tokens as f64),
-            (false, _) => table.integer(KEY, self.context).map(|tokens| tokens as f64),
-        }
+        let usual = match self.family.positions {
+            Positions::RotaryInPart => self.family.usual.context,
+            _ => table.integer(KEY, self.context)?,
+        };
+        // transformers takes an absent key for its default, and fails at null.
+        let is_null = |of: &Values| of.has(KEY) && of.get(KEY).is_none();
+        self.expect(![self.values, table].into_iter().any(is_null), KEY)?;
+        self.values.integer(KEY, usual).map(|tokens| tokens as f64)
     }
 
-    fn yarn(&self, table: &Values, factor: f64) -> Result<Scaling> {
+    fn yarn(&self, table: &Values) -> Result<Scaling> {
+        let original = self.original(table)?;
+        self.expect(table.has("factor"), "factor")?;
+        // Null is the ratio of both lengths.
+        let factor = table.number("factor", self.context as f64 / original)?;
         let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
         let usual = match (table.bound("mscale", None)?, table.bound("mscale_all_dim", None)?) {
             (Some(own), Some(all)) => grown(own) / grown(all),
@@ -171,7 +185,7 @@ impl Reading<'_> {
             factor,
             slow: table.number("beta_slow", 1.0)?,
             fast: table.number("beta_fast", 32.0)?,
-            original: self.original(table)?,
+            original,
             is_whole: table.flag("truncate", true)?,
             amplitude: table.number("attention_factor", usual)?,
         }))
@@ -207,6 +221,46 @@ impl Reading<'_> {
                 Ok(self.context.min(original as i64))
             }
             _ => Ok(self.context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::from_str;
+    use tch::Kind;
+
+    use super::*;
+    use crate::model::families::decoders::decoder;
+    use crate::model::language::config::Geometry;
+
+    /// What transformers' classes turn queries and keys by (scripts/make_position_goldens.py), for configs of which they refuse some.
+    #[test]
+    fn positions_are_those_of_transformers() {
+        let cases: Vec<Value> = from_str(include_str!("../../../tests/fixtures/positions.json")).unwrap();
+        assert_eq!(cases.len(), 42);
+        for case in cases {
+            let family = decoder(case["model_type"].as_str().unwrap()).unwrap();
+            let values = Values::new("config.json".as_ref(), case["config"].clone());
+            let found = Geometry::read(&values, family);
+            let Some(expected) = case["ropes"].as_array() else {
+                let why = format!("{:#}", found.err().unwrap_or_else(|| panic!("computes {case}")));
+                assert!(why.contains("has no `"), "{why}");
+                continue;
+            };
+            let found = found.unwrap().ropes;
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(expected) {
+                let frequencies: Vec<f64> = serde_json::from_value(expected["frequencies"].clone()).unwrap();
+                let own = Vec::<f64>::try_from(found.frequencies().to_kind(Kind::Double)).unwrap();
+                assert_eq!(own.len(), frequencies.len());
+                let all = own.into_iter().zip(frequencies);
+                let amplitudes = (found.amplitude(), expected["amplitude"].as_f64().unwrap());
+                for (found, expected) in all.chain([amplitudes]) {
+                    // At most the last bit of f32, which other processors may round otherwise.
+                    assert!((found / expected - 1.0).abs() < 1.2e-7, "{found} in place of {expected}: {case}");
+                }
+            }
         }
     }
 }

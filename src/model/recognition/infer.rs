@@ -111,7 +111,7 @@ impl Candidates {
         for head in hinted.iter().copied().chain(usual).map(|w| width / w).chain([1]) {
             push_new(&mut heads, head);
         }
-        let mut activations = vec![Activation::Gelu, Activation::QuickGelu, Activation::GeluTanh];
+        let mut activations = vec![Activation::Gelu, Activation::QuickGelu, Activation::GeluTanh, Activation::Silu];
         activations.sort_by_key(|a| Some(*a) != hints.activation);
         let mut eps = vec![1e-5, 1e-6, 1e-12];
         if let Some(hint) = hints.eps {

@@ -32,14 +32,12 @@ pub static GEMMA3: Decoder = Decoder {
         "rope_local_base_freq",
         "sliding_window",
         "sliding_window_pattern",
-        "_sliding_window_pattern",
     ],
-    harmless: &["cache_implementation", "hidden_act"],
+    harmless: &["cache_implementation", "hidden_act", "_sliding_window_pattern"],
     refused: &["attn_logit_softcapping", "use_bidirectional_attention"],
     traits: |values| Ok(Traits { head_norms: HeadNorms::Each, ..traits(values, 256.0, None)? }),
     views: |values, seeing| {
-        let pattern = values.integer("_sliding_window_pattern", 6)?;
-        let pattern = values.integer("sliding_window_pattern", pattern)? as usize;
+        let pattern = values.integer("sliding_window_pattern", 6)? as usize;
         let views = seeing.listed(values, window(values, Some(4096))?, |block| (block + 1) % pattern != 0)?;
         let turned = |view: View| View { rope: Some(usize::from(view.window.is_some())), ..view };
         Ok(views.into_iter().map(turned).collect())
