@@ -363,9 +363,15 @@ impl Reference {
 
 #[track_caller]
 pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
+    within(1e-5, found, expected, what);
+}
+
+/// Checks that the norm of the difference is at most so large a share of that of what is expected.
+#[track_caller]
+pub fn within(share: f64, found: &Tensor, expected: &Tensor, what: &str) {
     let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
     println!("{what} differs by {difference:.1e}");
-    assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
+    assert!(difference <= share, "{what}: relative difference {difference:.1e}");
 }
 
 /// Checks that no entry differs by 1e-5 of the largest one.

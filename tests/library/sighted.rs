@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Reference, elsewhere, fixture, names_below, near};
+use crate::common::{Reference, elsewhere, fixture, names_below, near, within};
 use bella::base::tensor::capped;
 use bella::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use bella::data::{Answers, Images, Learnt, Packed, Questions, Resize};
@@ -285,7 +285,8 @@ fn losses_and_gradients_by_adapters_are_those_of_transformers() {
         let inputs: Vec<&Tensor> = leaves.iter().map(|(_, leaf)| leaf).collect();
         let gradients = Tensor::run_backward(&[&loss], &inputs, false, false);
         for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
-            near(&gradient.get(0), &reference.get(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
+            // The last bits of rotary frequencies, which processors round differently, are magnified here.
+            within(3e-5, &gradient.get(0), &reference.get(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
         }
     }
 }
