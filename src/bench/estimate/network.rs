@@ -78,6 +78,7 @@ impl Sized {
 
     fn described(experiment: &Experiment, found: Described, stored: Stored) -> Sized {
         let Stored { kind, bytes: there } = stored;
+        let found = found.read_by(experiment.checkpoint.features);
         let base = found.base(kind);
         let Described { name, network, stored } = found;
         let longest = Sample { tokens: Some(network.most_tokens()), side: network.image_side() };
