@@ -10,6 +10,7 @@ from typing import Optional
 
 import open_clip.model
 import torch
+from timm.layers import SwiGLUPacked
 from timm.models.vision_transformer import Block as TimmBlock
 from timm.models.vision_transformer import VisionTransformer as TimmVit
 from torch import nn
@@ -79,6 +80,11 @@ def timm_model(image, tower, **options):
         act_layer=ACTIVATIONS[tower.activation],
         **options,
     )
+
+
+def gated_timm_model(image, tower):
+    """One with SwiGLU, whose first layers have the gates beside the values that these multiply."""
+    return timm_model(image, replace(tower, mlp=2 * tower.mlp), mlp_layer=SwiGLUPacked)
 
 
 def torchvision_model(image, tower):

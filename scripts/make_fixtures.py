@@ -17,7 +17,6 @@ from typing import Callable
 
 import torch
 from safetensors.torch import save_file
-from timm.layers import SwiGLUPacked
 from torch import nn
 
 from clip_modules import ImageShape, ImageTower, TowerShape, halve, randomise, write_archive
@@ -25,6 +24,7 @@ from fixture_models import (
     MANY_TOKENS,
     PostNormBlock,
     conv_net,
+    gated_timm_model,
     open_clip_model,
     openai_clip,
     openai_clip_words,
@@ -46,7 +46,7 @@ OPEN_CLIP_TOWER = TowerShape(width=16, blocks=2, heads=2, mlp=64, output=20, act
 TIMM_IMAGE = ImageShape(image_size=32, patch=8)
 TIMM_TOWER = TowerShape(width=16, blocks=2, heads=2, mlp=48, output=CLASSES, eps=1e-6, activation="gelu")
 TIMM_TRACED_TOWER = TowerShape(width=16, blocks=2, heads=4, mlp=64, output=CLASSES, eps=1e-5, activation="gelu")
-TIMM_GATED_TOWER = replace(TIMM_TOWER, activation="silu")
+TIMM_GATED_TOWER = replace(TIMM_TOWER, mlp=24, activation="silu")
 TORCHVISION_IMAGE = ImageShape(image_size=16, patch=4)
 TORCHVISION_TOWER = TowerShape(width=24, blocks=2, heads=2, mlp=48, output=CLASSES, eps=1e-6, activation="gelu")
 
@@ -115,8 +115,8 @@ ARCHIVES = {
     "open_clip_scripted": replace(OPEN_CLIP, export=script),
     "timm_scripted": TIMM,
     "timm_layer_scale": replace(TIMM, build=partial(timm_model, init_values=0.1), seed=8),
-    "timm_gated": replace(TIMM, tower=TIMM_GATED_TOWER, build=partial(timm_model, mlp_layer=SwiGLUPacked), seed=12),
-    "timm_gated_traced": replace(TIMM, tower=TIMM_GATED_TOWER, build=partial(timm_model, mlp_layer=SwiGLUPacked), export=trace, seed=13),
+    "timm_gated": replace(TIMM, tower=TIMM_GATED_TOWER, build=gated_timm_model, seed=12),
+    "timm_gated_traced": replace(TIMM, tower=TIMM_GATED_TOWER, build=gated_timm_model, export=trace, seed=13),
     "timm_traced": replace(TIMM, tower=TIMM_TRACED_TOWER, export=trace, seed=4),
     "torchvision_traced": TORCHVISION,
     "torchvision_scripted": replace(TORCHVISION, export=script),

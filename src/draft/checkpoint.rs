@@ -79,7 +79,8 @@ impl Checkpoint {
     }
 
     fn look_at_vit(path: &Path) -> Result<Checkpoint> {
-        let opened = OpenedCheckpoint::open(path, Fixed::default())?;
+        let mut opened = OpenedCheckpoint::open(path, Fixed::default())?;
+        opened.fit(None, &Preprocessing::of(path))?;
         let has_text = opened.text().context("the text tower")?.is_some();
         let Identified { vit, naming, head, .. } = &opened.identified;
         let geometry = &vit.geometry;

@@ -9,6 +9,7 @@ use tch::{Device, Kind};
 use crate::base::files::read_json;
 use crate::base::tensor::wide;
 use crate::machine::quantised::Scheme;
+use crate::model::families::encoders::Features;
 use crate::model::folder::config_file;
 use crate::model::head::Head;
 use crate::model::network::{Network, Parameters, quantisable};
@@ -95,6 +96,14 @@ impl Described {
         let outline = kind.entry().outline.map_err(|why| anyhow!("checkpoint.kind = \"{}\": {why}", kind.word()))?;
         let network = outline(values, tokens, normalize)?;
         Ok(Described { name, network, stored: stored(values) })
+    }
+
+    /// Returns the network with the features of a text that a config names, if it names some.
+    pub fn read_by(mut self, features: Option<Features>) -> Described {
+        if let Some(features) = features {
+            self.network.read_by(features);
+        }
+        self
     }
 
     /// Returns the weights in a type, those of blocks' linear layers as `quantize` says; they take no memory.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::data::Medium;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
+use crate::model::families::encoders::Features;
 use crate::model::network::{Network, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
@@ -106,6 +107,9 @@ pub trait Outline: Network {
     fn patches(&self) -> Option<i64> {
         None
     }
+
+    /// Takes other features of a text, where the network has a choice of them.
+    fn read_by(&mut self, _: Features) {}
 
     /// Opens the tokenizer of the network in a folder, which puts prompts into a chat if there is one.
     ///

@@ -15,6 +15,7 @@ use super::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText, 
 use super::vit::Traits;
 use super::vit::parts::Readout;
 use crate::data::Medium;
+use crate::model::folder::Preprocessing;
 
 /// The possible numbers of pixels per side of the images that a network takes.
 pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
@@ -59,6 +60,31 @@ impl OpenedCheckpoint<'_> {
         Ok(OpenedCheckpoint { path, fixed, archive: Some(archive), identified })
     }
 
+    /// Changes the image tower to the side of images that a config asks for, or else to that at which its folder prepares them, which may be
+    /// another one than that of its position embeddings.
+    ///
+    /// # Errors
+    /// Fails if no network takes such images, or if this one does not.
+    pub fn fit(&mut self, asked: Option<i64>, usual: &Preprocessing) -> Result<()> {
+        let shown = self.path.display();
+        let Identified { vit, base, fixed_size, .. } = &mut self.identified;
+        let Some(size) = asked.or(usual.image_size) else { return Ok(()) };
+        ensure!(
+            IMAGE_SIDES.contains(&size),
+            "{shown}: {} asks for images of {size} pixels per side: must be from 1 to {}; set checkpoint.image_size",
+            usual.file.unwrap_or("its config"),
+            IMAGE_SIDES.end()
+        );
+        if let Some(why) = fixed_size.as_ref().filter(|_| size != vit.geometry.image_size()) {
+            let own = vit.geometry.image_size();
+            bail!("{shown}: images of {size} pixels: {why}: set checkpoint.image_size to {own}");
+        }
+        match asked {
+            Some(size) => vit.resize(base, size),
+            None => vit.fit(base, size).with_context(|| shown.to_string()),
+        }
+    }
+
     /// Reads CLIP's text tower; `None` where there is none that bella knows.
     ///
     /// # Errors
@@ -80,27 +106,10 @@ fn text_of(path: &Path, fixed: &Fixed, archive: Option<&Archive>, image: Traits)
 /// Opens the configured checkpoint at the configured image size.
 fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
     let Opening { path, fixed, usual, .. } = *opening;
-    let OpenedCheckpoint { archive, mut identified, .. } = OpenedCheckpoint::open(path, fixed.clone())?;
-    let Identified { vit, base, fixed_size, .. } = &mut identified;
-    // A folder may say that its images are prepared at another size than the one of its position embeddings.
-    if let Some(size) = opening.image_size.or(usual.image_size) {
-        ensure!(
-            IMAGE_SIDES.contains(&size),
-            "{}: {} asks for images of {size} pixels per side: must be from 1 to {}; set checkpoint.image_size",
-            path.display(),
-            usual.file.unwrap_or("its config"),
-            IMAGE_SIDES.end()
-        );
-        if let Some(why) = fixed_size.as_ref().filter(|_| size != vit.geometry.image_size()) {
-            let own = vit.geometry.image_size();
-            bail!("{}: images of {size} pixels: {why}: set checkpoint.image_size to {own}", path.display());
-        }
-        match opening.image_size {
-            Some(size) => vit.resize(base, size)?,
-            None => vit.fit(base, size).with_context(|| path.display().to_string())?,
-        }
-    }
-    let traits = vit.traits;
+    let mut opened = OpenedCheckpoint::open(path, fixed.clone())?;
+    opened.fit(opening.image_size, usual)?;
+    let OpenedCheckpoint { archive, identified, .. } = opened;
+    let traits = identified.vit.traits;
     let text = Box::new(move || text_of(path, fixed, archive.as_ref(), traits));
     Ok(Opened { tower: Box::new(identified), text })
 }

@@ -334,15 +334,52 @@ impl Values {
     /// Fails if bella does not compute it.
     pub fn activation_of(&self, key: &str, default: &str) -> Result<Activation> {
         match self.text(key).unwrap_or(default) {
-            "gelu" => Ok(Activation::Gelu),
-            "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+            "gelu" | "gelu_python" => Ok(Activation::Gelu),
+            "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" => {
+                Ok(Activation::GeluTanh)
+            }
             "quick_gelu" => Ok(Activation::QuickGelu),
             "silu" | "swish" => Ok(Activation::Silu),
+            "relu" => Ok(Activation::Relu),
+            "tanh" => Ok(Activation::Tanh),
             word => bail!(
-                "{}: {key} = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
+                "{}: {key} = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu, \
+                 relu, tanh",
                 self.path.display()
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use tch::Tensor;
+
+    use super::*;
+
+    /// What `ACT2FN` of transformers makes of some numbers (scripts/make_activation_goldens.py).
+    #[test]
+    fn activations_are_those_of_transformers() {
+        let golden: Value = serde_json::from_str(include_str!("../../tests/fixtures/activations.json")).unwrap();
+        let numbers = |value: &Value| -> Vec<f64> { serde_json::from_value(value.clone()).unwrap() };
+        let inputs = Tensor::from_slice(&numbers(&golden["inputs"]));
+        let outputs: BTreeMap<String, Value> = serde_json::from_value(golden["outputs"].clone()).unwrap();
+        let mut computed = 0;
+        for (name, expected) in outputs {
+            let values = Values::new(Path::new("config.json"), json!({ "hidden_act": name }));
+            match values.activation("gelu") {
+                Ok(activation) => {
+                    let apart = (activation.apply(&inputs) - Tensor::from_slice(&numbers(&expected))).abs().max();
+                    assert!(apart.double_value(&[]) < 1e-9, "{name}: {apart:?}");
+                    computed += 1;
+                }
+                Err(why) => assert!(why.to_string().contains("is none that bella computes"), "{name}: {why}"),
+            }
+        }
+        assert_eq!(computed, 12);
     }
 }
 

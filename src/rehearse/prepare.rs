@@ -139,7 +139,7 @@ fn check_step(
     kind: Kind,
 ) -> Result<()> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    let described = folder.described(experiment.checkpoint.max_tokens)?;
+    let described = folder.described(experiment.checkpoint.max_tokens)?.read_by(experiment.checkpoint.features);
     let base = described.stored_base(kind, experiment.checkpoint.quantize)?;
     let weights = base.bytes(kind);
     let classes = classes_of(&*experiment.data.dataset);

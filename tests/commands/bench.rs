@@ -1,6 +1,6 @@
 //! `bella bench`: a tiny case end to end, columns, cases that do not fit, mistakes.
 
-use crate::common::{Place, assert_has, bella, done, error_line, messages, printed, repository, with};
+use crate::common::{Place, assert_has, bella, done, error_line, fixture, messages, printed, repository, with};
 use ::bella::machine::Precision;
 use tch::Device;
 
@@ -188,6 +188,48 @@ fn an_estimate_needs_nothing_but_the_config() {
         assert_eq!(output.status.code(), Some(2));
         assert_has(&messages(&output), &["required"]);
     }
+}
+
+/// A folder may ask for images of another size than that of its position embeddings; the network takes 16 px by its config, which is 17
+/// tokens, and 32 px are 65.
+#[test]
+fn an_estimate_counts_images_of_the_size_that_a_folder_prepares() {
+    let place = Place::new();
+    for name in ["config.json", "model.safetensors"] {
+        place.write(&format!("vit/{name}"), &std::fs::read(fixture("folders/hf-dinov2").join(name)).unwrap());
+    }
+    let config = format!(
+        "name = \"sized\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"imagenet\"\n[head.linear]\n[data.digits]\n[subspace.low-rank]\n\
+         rank = 2\n[method.map]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 8\n",
+        place.path("vit")
+    );
+    place.write("sized.toml", config.as_bytes());
+    let estimate = |more: &[&str]| {
+        let config = place.path("sized.toml").display().to_string();
+        let fixed = [
+            "bench",
+            "--estimate",
+            &config,
+            "--device",
+            "cpu",
+            "--rate",
+            "6e13",
+            "--image-rate",
+            "3000",
+            "--memory",
+            "4",
+        ];
+        let text = done(with(bella(&fixed), more));
+        text.lines().filter(|line| line.contains("FLOP")).map(String::from).collect::<Vec<_>>()
+    };
+    let own = estimate(&[]);
+    let asked =
+        b"{\"image_processor_type\": \"BitImageProcessor\", \"do_resize\": true, \"size\": {\"shortest_edge\": 32}, \
+                  \"do_center_crop\": true, \"crop_size\": {\"height\": 32, \"width\": 32}}";
+    place.write("vit/preprocessor_config.json", asked);
+    let (prepared, named) = (estimate(&[]), estimate(&["--set", "checkpoint.image_size=32"]));
+    assert!(!own.is_empty() && prepared != own, "{own:?}");
+    assert_eq!(prepared, named);
 }
 
 /// Every experiment on language networks is estimated before its checkpoint is there.

@@ -375,7 +375,7 @@ fn folders_that_are_not_computed_are_refused_by_name() {
     for (key, value, rule) in [
         ("position_embedding_type", "relative_key".into(), "position_embedding_type = \"relative_key\""),
         ("is_decoder", true.into(), "is_decoder = true: changes what a network of model_type bert computes"),
-        ("hidden_act", "relu".into(), "hidden_act = \"relu\""),
+        ("hidden_act", "mish".into(), "hidden_act = \"mish\""),
         (
             "quantization_config",
             serde_json::json!({ "quant_method": "fp8" }),

@@ -9,6 +9,7 @@ use crate::experiment::Experiment;
 use crate::model::described::{Described, laid_out};
 use crate::model::folder::home;
 use crate::model::network::{Network, Parameters, quantisable};
+use crate::model::recognition::identify::Identified;
 use crate::model::vit::architecture::{Shape, sizes};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
@@ -77,6 +78,7 @@ impl Sized {
 
     fn described(experiment: &Experiment, found: Described, stored: Stored) -> Sized {
         let Stored { kind, bytes: there } = stored;
+        let found = found.read_by(experiment.checkpoint.features);
         let base = found.base(kind);
         let Described { name, network, stored } = found;
         let longest = Sample { tokens: Some(network.most_tokens()), side: network.image_side() };
@@ -98,9 +100,11 @@ impl Sized {
 
     fn images(experiment: &Experiment, kind: Kind) -> Result<Sized> {
         let spec = &experiment.checkpoint;
-        let (name, mut vit, mut base, bytes) = if spec.path.exists() {
-            let found = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?.identified;
-            (spec.path.display().to_string(), found.vit, found.base, checkpoint_bytes(&spec.path))
+        let (name, vit, base, bytes) = if spec.path.exists() {
+            let mut opened = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?;
+            opened.fit(spec.image_size, &spec.usual)?;
+            let Identified { vit, base, .. } = opened.identified;
+            (spec.path.display().to_string(), vit, base, checkpoint_bytes(&spec.path))
         } else {
             let stem =
                 spec.path.known_as().file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
@@ -114,12 +118,12 @@ impl Sized {
             let clip = model.clip(model.has_text())?;
             let bytes = clip.blueprint().root.bytes();
             let shape = Shape { key: model.key, about: model.about, geometry: clip.image, traits: clip.traits };
-            let (vit, base) = shape.random(1);
+            let (mut vit, mut base) = shape.random(1);
+            if let Some(size) = spec.image_size {
+                vit.resize(&mut base, size)?;
+            }
             (format!("the shape of {}", model.about), vit, base, bytes)
         };
-        if let Some(size) = spec.image_size {
-            vit.resize(&mut base, size)?;
-        }
         Ok(Sized::of_vit(name, vit, base.into_kind(Device::Cpu, kind), Stored { kind, bytes }))
     }
 

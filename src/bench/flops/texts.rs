@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::described::{Described, Published};
+use crate::model::families::encoders::Features;
 use crate::model::language::{Geometry, Language, sizes};
 use crate::model::network::Rows;
 use crate::model::values::Values;
@@ -116,13 +117,21 @@ fn a_text_encoder_reads_its_first_token() {
         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 12 });
     let values = Values::new(std::path::Path::new("config.json"), config);
     let kind = CheckpointKind::Encoder;
-    let found = Described::new("a small BERT".into(), &values, kind, Some(10), Normalize::CLIP).unwrap();
-    let (base, nothing) = (found.base(Kind::Float), Layout::default());
-    let pass = Pass { layout: &nothing, classes: 3, particles: 1, images: 1, own_images: false, from_stage: None };
-    let sample = Sample { tokens: found.network.most_tokens().into(), side: None };
-    let network = found.network.reading(Rows::Last);
-    let work = Counting { network: &*network, base: &base, sample, reads: Reads::Classes, pass }.work();
+    let work = |features: Option<Features>| {
+        let found = Described::new("a small BERT".into(), &values, kind, Some(10), Normalize::CLIP).unwrap();
+        let found = found.read_by(features);
+        let (base, nothing) = (found.base(Kind::Float), Layout::default());
+        assert_eq!(base.get("pooler.weight").is_some(), features.is_none_or(|features| features == Features::Pooled));
+        let pass = Pass { layout: &nothing, classes: 3, particles: 1, images: 1, own_images: false, from_stage: None };
+        let sample = Sample { tokens: found.network.most_tokens().into(), side: None };
+        let network = found.network.reading(Rows::Last);
+        Counting { network: &*network, base: &base, sample, reads: Reads::Classes, pass }.work()
+    };
     let first = 7680 + 3200 + 2560 + 7680;
     let second = 5120 + 256 + 320 + 256 + 768;
-    assert_eq!(work, Work { forward: 2.0 * f64::from(first + second + 256 + 48), backward: 0.0 });
+    let of = |products: i32| Work { forward: 2.0 * f64::from(products), backward: 0.0 };
+    assert_eq!(work(None), of(first + second + 256 + 48));
+    assert_eq!(work(Some(Features::First)), of(first + second + 48));
+    // The mean is what a query reads that scores all tokens alike, 2·10·16; the last block computes them all.
+    assert_eq!(work(Some(Features::Mean)), of(2 * first + 320 + 48));
 }

@@ -149,6 +149,10 @@ impl Outline for Encoder {
         self.tokens
     }
 
+    fn read_by(&mut self, features: Features) {
+        *self = Encoder::new(Geometry { features, ..self.geometry.clone() }, self.tokens);
+    }
+
     fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         let (context, vocabulary) = (Some(self.geometry.context()), Some(self.geometry.vocabulary));
         let padding = Some(self.geometry.padding);

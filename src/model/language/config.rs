@@ -401,7 +401,7 @@ mod tests {
             (json!({ "layer_types": vec!["sliding_attention"; 32] }), "but the other keys call for no window"),
             (json!({ "sliding_window_size": 3 }), "sliding_window_size = 3: a key that bella does not know"),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
-            (json!({ "hidden_act": "relu" }), "hidden_act = \"relu\""),
+            (json!({ "hidden_act": "mish" }), "hidden_act = \"mish\""),
             (json!({ "rope_scaling": "linear" }), "rotary positions: is \"linear\": must be a table"),
             (json!({ "rope_parameters": [2] }), "rotary positions: is [2]: must be a table"),
             (json!({ "rope_scaling": { "rope_type": 5 } }), "rope_type = \"(a value that is no text)\""),

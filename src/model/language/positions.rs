@@ -177,14 +177,19 @@ impl Reading<'_> {
         // Null is the ratio of both lengths.
         let factor = table.number("factor", self.context as f64 / original)?;
         let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
-        let usual = match (table.bound("mscale", None)?, table.bound("mscale_all_dim", None)?) {
-            (Some(own), Some(all)) => grown(own) / grown(all),
+        // Zero is as good as absent here.
+        let set = |key: &str, usual: f64| match table.get(key).and_then(Value::as_f64) {
+            Some(0.0) => Ok(usual),
+            _ => table.number(key, usual),
+        };
+        let usual = match (set("mscale", 0.0)?, set("mscale_all_dim", 0.0)?) {
+            (own, all) if own > 0.0 && all > 0.0 => grown(own) / grown(all),
             _ => grown(1.0),
         };
         Ok(Scaling::Yarn(Yarn {
             factor,
-            slow: table.number("beta_slow", 1.0)?,
-            fast: table.number("beta_fast", 32.0)?,
+            slow: set("beta_slow", 1.0)?,
+            fast: set("beta_fast", 32.0)?,
             original,
             is_whole: table.flag("truncate", true)?,
             amplitude: table.number("attention_factor", usual)?,

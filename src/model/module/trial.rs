@@ -183,9 +183,9 @@ impl Trial {
         let padding = if sample == "text" { "its padding and " } else { "" };
         ensure!(
             difference <= MAX_BATCH_DIFFERENCE,
-            "the output for {} changes by {difference:.1e} with {padding}the other {sample}s of its batch, or from call to call: \
+            "the output for {} {sample} changes by {difference:.1e} with {padding}the other {sample}s of its batch, or from call to call: \
              it was exported in training mode{}; call model.eval() first",
-            if sample == "text" { "a text" } else { "an image" },
+            if sample == "image" { "an" } else { "a" },
             if sample == "text" {
                 ", knows a length, or does not use the mask"
             } else {

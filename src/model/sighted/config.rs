@@ -262,7 +262,7 @@ mod tests {
             ("vision_config", json!({ "model_type": "siglip_vision_model" }), "known: clip_vision_model"),
             ("vision_feature_layer", json!([-2, -5]), "must be the number of one of 24 blocks"),
             ("vision_feature_layer", json!(-25), "must be the number of one of 24 blocks"),
-            ("projector_hidden_act", json!("relu"), "projector_hidden_act = \"relu\""),
+            ("projector_hidden_act", json!("mish"), "projector_hidden_act = \"mish\""),
             ("image_token_index", json!(32_064), "the vocabulary has 32064 tokens"),
             ("vision_config", json!(null), "has no table `vision_config`"),
             ("from_the_future", json!(3), "config.json: from_the_future = 3: a key that bella does not know"),
