@@ -97,8 +97,6 @@ class Archive:
 
     def facts(self):
         sizes = asdict(self.image) | asdict(self.tower)
-        if self.tower is TIMM_GATED_TOWER:
-            sizes["mlp"] //= 2  # the layer holds the gate and what it multiplies
         return {"naming": self.naming, "export": self.export.__name__.split("_")[0], "dtype": self.dtype} | sizes
 
 
