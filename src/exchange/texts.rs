@@ -37,7 +37,7 @@ pub fn expect_texts(folders: &[PathBuf], checkpoint: &CheckpointSpec) -> Result<
 /// Says how a model with another tower of texts comes in.
 fn way_out(path: &Path) -> String {
     match expected::head_beside(path) {
-        Some(head) => format!("import it with [head.linear], which takes the head in {}", head.display()),
+        Some(head) => format!("import it alone, with head.zero-shot.weights = {head:?}, which is its head"),
         None => "give this folder as checkpoint.path to evaluate it".to_string(),
     }
 }

@@ -71,7 +71,7 @@ fn copies_with_the_classes_in_another_order_are_refused() {
 /// The trained classifier of such a model lies beside it, and `[head.checkpoint]` reads the one among its weights.
 #[test]
 fn a_classifier_beside_a_checkpoint_is_not_the_checkpoints() {
-    let place = described("qwen3-classifier", "head.checkpoint = {}\n");
+    let place = described("qwen3-classifier", "head.checkpoint = {}\nsubspace.full = {}\n");
     let folder = copied(&place, &fixture("language/qwen3-classifier"), "copy");
     std::fs::write(folder.join("head.safetensors"), b"").unwrap();
     let mut command = place.command("eval", &[&format!("checkpoint.path={}", folder.display())]);
@@ -112,12 +112,17 @@ fn copies_with_another_tower_of_texts_are_refused() {
     };
     change("vision_model.post_layernorm", 1.1);
     done(importing());
+    let config = std::fs::read(folder.join("config.json")).unwrap();
+    set(&folder, "/vision_config/layer_norm_eps", json!(0.1));
+    assert_has(&error_line(importing(), 1), &["copy: its config says another epsilon"]);
+    std::fs::write(folder.join("config.json"), config).unwrap();
     change("text_model.final_layer_norm", 1.1);
     let line = error_line(importing(), 1);
     assert_has(&line, &["copy: its tower of texts is not that of", "give this folder as checkpoint.path"]);
     change("text_model.final_layer_norm", 1.0 / 1.1);
     change("logit_scale", 1.1);
-    assert_has(&error_line(importing(), 1), &["copy: its tower of texts is not that of"]);
+    std::fs::write(folder.join("head.safetensors"), b"").unwrap();
+    assert_has(&error_line(importing(), 1), &["copy: its tower of texts is not that of", "head.zero-shot.weights = "]);
 }
 
 /// A head that lies beside a copy would be dropped where no particle trains one.

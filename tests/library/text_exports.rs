@@ -678,10 +678,15 @@ fn the_trained_classifier_of_a_copy_is_the_one_beside_it() {
         Tensor::write_safetensors(&head, folder.join("head.safetensors")).unwrap();
     };
     beside(0.5);
-    let line = error_line(importing(&place, &[folder.clone()], &["--rank", "2"]), 1);
+    let line = error_line(importing(&place, std::slice::from_ref(&folder), &["--rank", "2"]), 1);
     assert_has(&line, &["copy: it has a trained classifier of its own: use [head.linear]"]);
     beside(0.0);
-    import(&place, &[folder], &["--rank", "2"]);
+    let run = import(&place, &[folder], &["--rank", "2"]);
+    let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(
+        config.contains("\"attn.q\"") && !config.contains("mlp."),
+        "layers without a change are left out: {config}"
+    );
 }
 
 /// Layers that a checkpoint has no weights for are trained, or there is no classifier behind them.

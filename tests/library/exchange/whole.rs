@@ -136,7 +136,8 @@ fn whole_models_prepare_images_as_the_run_did() {
         copy(&family(name), &folder);
         let text = std::fs::read_to_string(config(&place, name, ALL_LAYERS)).unwrap();
         let data = format!("data.image-folder = {{ root = {:?}, resize = {resize:?} }}", place.path("images"));
-        let text = text.replace(&format!("{:?}", family(name)), &format!("{folder:?}, crop_pct = 0.8"));
+        let text =
+            text.replace(&format!("{:?}", family(name)), &format!("{folder:?}, image_size = 16, crop_pct = 0.8"));
         let text = text.replace("data.digits.subset = { train = 24, test = 20 }", &data);
         place.write("x.toml", (text + "method.map = {}\n").as_bytes());
         let size = json!({ "height": 99, "width": 99 });
