@@ -281,3 +281,32 @@ impl StoredNames {
         self.name_of(canonical).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows of the gate, or the queries, and those of the other part behind them.
+    #[test]
+    fn a_packed_parameter_keeps_the_part_that_stays_as_it_is() {
+        let old = Tensor::from_slice(&[1.0f64, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let mut names = StoredNames::default();
+        names.push("fc1.bias", "blocks.0.mlp.packed.bias", Form::AsIs);
+        names.push("in_proj_bias", "pool.in_proj.bias", Form::AsIs);
+        names.push("fc1.weight", "blocks.0.mlp.packed.weight", Form::Transposed);
+        let restored = |stored: &str, old: &Tensor, changed: &str, rows: &[i64]| {
+            let new = |name: &str| (name == changed).then(|| Tensor::zeros(rows, tch::kind::FLOAT_CPU));
+            names.restored(stored, old, &new).map(|value| Vec::<f64>::try_from(value.flatten(0, -1)).unwrap())
+        };
+        let bias = |changed: &str| restored("fc1.bias", &old, changed, &[3]);
+        assert_eq!(bias("blocks.0.mlp.gate.bias").unwrap(), [0.0, 0.0, 0.0, 4.0, 5.0, 6.0]);
+        assert_eq!(bias("blocks.0.mlp.fc.bias").unwrap(), [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
+        assert_eq!(bias("blocks.1.mlp.fc.bias"), None);
+        let pool = |changed: &str, rows| restored("in_proj_bias", &old, changed, &[rows]).unwrap();
+        assert_eq!(pool("pool.q.bias", 2), [0.0, 0.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(pool("pool.kv.bias", 4), [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
+        // Stored as [inputs, outputs]: the gate has the first column of each row.
+        let turned = restored("fc1.weight", &old.reshape([3, 2]), "blocks.0.mlp.gate.weight", &[1, 3]).unwrap();
+        assert_eq!(turned, [0.0, 2.0, 0.0, 4.0, 0.0, 6.0]);
+    }
+}
