@@ -86,12 +86,16 @@ impl Expected {
     }
 }
 
-/// Writes the head beside a model.
+/// The metadata entry of a head that says whether features are L2-normalised before it, `true` or `false`. Heads of others have none.
+const NORMALISED: &str = "normalised";
+
+/// Writes the head beside a model. `normalised` says whether features are L2-normalised before it.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
-pub fn write_head(weight: &Tensor, bias: &Tensor, folder: &Path) -> Result<()> {
+pub fn write_head([weight, bias]: [&Tensor; 2], normalised: bool, folder: &Path) -> Result<()> {
     let mut state = State::default();
+    state.describe(NORMALISED, normalised.to_string());
     state.put("weight", weight);
     state.put("bias", bias);
     state.write(&folder.join(HEAD_FILE))
@@ -111,6 +115,26 @@ pub fn head_lines(at: &str, normalised: bool) -> String {
 pub fn head_beside(folder: &Path) -> Option<PathBuf> {
     let path = folder.join(HEAD_FILE);
     path.is_file().then_some(path)
+}
+
+/// Checks that the head beside a model, if there is one and it says so, reads features as a run's head does.
+///
+/// # Errors
+/// Fails if it reads others, or if it is no safetensors file.
+pub fn expect_features(folder: &Path, normalised: bool) -> Result<()> {
+    let Some(path) = head_beside(folder) else { return Ok(()) };
+    let state = State::read(&path)?;
+    let words = |normalised| if normalised { "L2-normalised features" } else { "features that are not normalised" };
+    let other = state.described(NORMALISED).is_some_and(|said| said != normalised.to_string());
+    ensure!(
+        !other,
+        "{}: is a head of {}, and the run's is one of {}: {}",
+        path.display(),
+        words(!normalised),
+        words(normalised),
+        if normalised { "use [head.linear]" } else { "name this file in head.zero-shot.weights" }
+    );
+    Ok(())
 }
 
 /// Returns the head beside a model: weight `[C, d]` and bias `[C]`, f32.

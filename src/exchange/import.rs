@@ -7,6 +7,7 @@ use tch::Tensor;
 
 use super::classifying;
 use super::compressed::{Compressed, compress};
+use super::expected::expect_features;
 use super::found::{expanded, is_adapter};
 use super::incoming::{self, Adapter, Base};
 use super::rows::{self, Tuned};
@@ -109,6 +110,7 @@ impl Particles {
     /// Returns the particles, read from `folders`, as rows `[n, P]` of the session's subspace.
     fn rows(&self, session: &Session, folders: &[PathBuf]) -> Result<Tensor> {
         let subspace = session.subspace()?;
+        folders.iter().try_for_each(|folder| expect_features(folder, session.model.head.normalised))?;
         match self {
             Particles::Adapters(adapters) => {
                 for (one, folder) in adapters.iter().zip(folders) {

@@ -205,8 +205,8 @@ impl Outgoing<'_> {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write_head(&self, model: usize, folder: &Path) -> Result<()> {
-        let HeadOf { weight, bias, .. } = self.head(model);
-        expected::write_head(&weight, &bias, folder)
+        let HeadOf { weight, bias, normalised, .. } = self.head(model);
+        expected::write_head([&weight, &bias], normalised, folder)
     }
 
     /// Checks that the particles are low-rank updates.

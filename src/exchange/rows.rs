@@ -171,7 +171,10 @@ pub fn expect_head(session: &Session, head: Option<[&Tensor; 2]>) -> Result<()> 
                 own.size() == other.size() && own.equal(other)
             };
             let same = is_same(&own.weight, weight) && is_same(&own.bias, bias);
-            ensure!(same, "it has a trained classifier of its own: use [head.linear]");
+            ensure!(
+                same,
+                "it has a trained classifier of its own: use [head.linear], or head.zero-shot.weights where features are normalised before it"
+            );
             Ok(())
         }
         _ => Ok(()),

@@ -2,6 +2,7 @@
 //! scripts/compare_exports.py.
 
 mod adapters;
+mod beside;
 mod programs;
 mod whole;
 

@@ -1,0 +1,56 @@
+//! What lies beside the weights of a fine-tuned copy: its config, the preparation of its images, its classifier and its head.
+
+use super::*;
+use crate::common::messages;
+
+/// A copy of a folder with some tensors multiplied, and another config.
+fn changed(place: &Place, from: &Path, name: &str, tensor: &str, config: impl Fn(&mut Value)) -> PathBuf {
+    let to = place.path(name);
+    copy(from, &to);
+    let _ = std::fs::remove_file(to.join("reference.safetensors"));
+    let weights = to.join("model.safetensors");
+    let one = |(name, value): (String, Tensor)| if name == tensor { (name, value * 1.5) } else { (name, value) };
+    let all: Vec<(String, Tensor)> = tensors(&weights).into_iter().map(one).collect();
+    Tensor::write_safetensors(&all, weights).unwrap();
+    let path = to.join("config.json");
+    let mut values: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config(&mut values);
+    std::fs::write(path, values.to_string()).unwrap();
+    to
+}
+
+/// Writes a head for ten classes.
+fn head(file: &Path, width: i64) {
+    let ones = |shape: &[i64]| Tensor::ones(shape, tch::kind::FLOAT_CPU);
+    Tensor::write_safetensors(&[("weight", ones(&[10, width])), ("bias", ones(&[10]))], file).unwrap();
+}
+
+/// Imports what is said to come in; the messages.
+#[track_caller]
+fn comes_in(command: crate::common::Bella) -> String {
+    let output = { command }.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    messages(&output)
+}
+
+/// A head says whether features are normalised before it, and gives other logits with the others.
+#[test]
+fn a_head_of_other_features_is_refused() {
+    let place = Place::new();
+    let run = train(&place, "open-clip", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft", "--particle", "0"]));
+    let head = place.path("out/head.safetensors");
+    let set = ["--set", &format!("head={{zero-shot={{weights={head:?}}}}}")];
+    let line = error_line(importing(&place, &[place.path("out")], &set), 1);
+    assert_has(&line, &["head.safetensors: is a head of features that are not normalised", "use [head.linear]"]);
+    // One of someone else does not say it.
+    Tensor::write_safetensors(&tensors(&head), &head).unwrap();
+    comes_in(importing(&place, &[place.path("out")], &set));
+    let mut train = place.command("train", &["subspace.low-rank.rank=1"]);
+    train.arg("--config").arg(place.path("x.toml")).args(set);
+    done(train);
+    let run = place.runs().into_iter().find(|other| *other != run).unwrap();
+    done(export(&place, &run, "frozen", &["--to", "peft", "--particle", "0"]));
+    let line = error_line(importing(&place, &[place.path("frozen")], &[]), 1);
+    assert_has(&line, &["is a head of L2-normalised features", "name this file in head.zero-shot.weights"]);
+}
