@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
-use super::rows::Tuned;
+use super::rows::{Tuned, is_own};
 use crate::model::network::SlotKind;
 use crate::model::vit::OwnHead;
 
@@ -80,9 +80,7 @@ fn square(t: &Tensor) -> f64 {
 
 /// Returns whether a copy has another classifier than the checkpoint.
 fn has_new_head(tuned: &Tuned, base: &Base) -> bool {
-    let is_own =
-        |head: &OwnHead| base.tower.own_head().is_some_and(|own| own.weight == head.weight && own.bias == head.bias);
-    tuned.head.as_ref().is_some_and(|head| !is_own(head))
+    tuned.head.as_ref().is_some_and(|head| !is_own(head, base))
 }
 
 /// The best update of some rank of a layer.

@@ -18,6 +18,7 @@ use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
 use crate::model::Loaded;
+use crate::model::head::Training;
 use crate::model::network::Network;
 use crate::posterior::Posterior;
 use crate::results::rebuild::clear;
@@ -68,7 +69,8 @@ impl Import<'_> {
             loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
         }
         let (sha256, tower) = (plain.checkpoint.sha256()?, &*loaded.tower);
-        let base = Base { path: &plain.checkpoint.path, sha256, tower, classes: &labels.classes };
+        let takes_head = matches!(loaded.head.training, Training::Always | Training::WithBackbone);
+        let base = Base { path: &plain.checkpoint.path, sha256, tower, classes: &labels.classes, takes_head };
         if loaded.head.texts.is_some() {
             expect_texts(&folders, &plain.checkpoint)?;
         }

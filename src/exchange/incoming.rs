@@ -39,6 +39,8 @@ pub struct Base<'a> {
     pub tower: &'a dyn Backbone,
     /// The classes of the data set.
     pub classes: &'a [String],
+    /// Whether the run takes the classifier among the weights of a copy, and has no other head in its place.
+    pub takes_head: bool,
 }
 
 /// One adapter.

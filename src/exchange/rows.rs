@@ -271,12 +271,27 @@ pub fn read_tuned(path: &Path, base: &Base) -> Result<Tuned> {
     expect_settings(&settings, base).with_context(|| shown.to_string())?;
     let files = folder::content(path)?.into_iter().chain(expected::head_beside(path));
     let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
+    Ok(Tuned { parameters, head: head_of(path, head, base)?, sha256: text_sha256(&hashes.concat()) })
+}
+
+/// Returns the classifier of a copy, which may have one among its weights.
+fn head_of(path: &Path, inner: Option<OwnHead>, base: &Base) -> Result<Option<OwnHead>> {
     // The trained classifier lies beside a model whose own one is still the checkpoint's.
-    let beside = expected::read_head(path)?.map(|[weight, bias]| OwnHead { weight, bias });
-    if beside.is_none() && head.is_some() {
-        expect_order("", path, base.classes)?;
+    if let Some([weight, bias]) = expected::read_head(path)? {
+        return Ok(Some(OwnHead { weight, bias }));
     }
-    Ok(Tuned { parameters, head: beside.or(head), sha256: text_sha256(&hashes.concat()) })
+    let Some(head) = inner else { return Ok(None) };
+    if base.takes_head {
+        expect_order("", path, base.classes)?;
+        return Ok(Some(head));
+    }
+    // The run has another head in place of the checkpoint's classifier, and so of the same one in a copy.
+    Ok((!is_own(&head, base)).then_some(head))
+}
+
+/// Returns whether a classifier is the checkpoint's.
+pub fn is_own(head: &OwnHead, base: &Base) -> bool {
+    base.tower.own_head().is_some_and(|own| own.weight == head.weight && own.bias == head.bias)
 }
 
 /// Checks that a copy's config asks for the computation of the checkpoint, which the particles run.

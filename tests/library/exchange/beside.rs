@@ -54,3 +54,23 @@ fn a_head_of_other_features_is_refused() {
     let line = error_line(importing(&place, &[place.path("frozen")], &[]), 1);
     assert_has(&line, &["is a head of L2-normalised features", "name this file in head.zero-shot.weights"]);
 }
+
+/// A run that has another head in place of the checkpoint's classifier leaves out the same one in a copy, and no other.
+#[test]
+fn the_checkpoints_classifier_in_a_copy_is_no_trained_one() {
+    let place = Place::new();
+    config(&place, "hf-vit", "");
+    let file = place.path("frozen.safetensors");
+    head(&file, 16);
+    let frozen = format!("head={{zero-shot={{weights={file:?}}}}}");
+    let layer = "vit.encoder.layer.1.output.dense.weight";
+    // The names are those of the classifier, which is not read.
+    let names = |config: &mut Value| config["id2label"] = json!({ "0": "9", "1": "8", "2": "7" });
+    let tuned = changed(&place, &family("hf-vit"), "tuned", layer, names);
+    let other = changed(&place, &family("hf-vit"), "other", "classifier.weight", names);
+    for more in [&["--set", &frozen][..], &["--set", &frozen, "--rank", "2"]] {
+        comes_in(importing(&place, std::slice::from_ref(&tuned), more));
+        let line = error_line(importing(&place, std::slice::from_ref(&other), more), 1);
+        assert_has(&line, &["other: it has a trained classifier of its own", "head.zero-shot.weights"]);
+    }
+}
