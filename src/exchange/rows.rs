@@ -294,16 +294,22 @@ pub fn is_own(head: &OwnHead, base: &Base) -> bool {
     base.tower.own_head().is_some_and(|own| own.weight == head.weight && own.bias == head.bias)
 }
 
+/// The most bytes of two values in a message.
+const MOST_SHOWN: usize = 400;
+
 /// Checks that a copy's config asks for the computation of the checkpoint, which the particles run.
 fn expect_settings(settings: &[Setting], base: &Base) -> Result<()> {
     let own = base.tower.settings();
     let Some((other, own)) = settings.iter().zip(&own).find(|(other, own)| other != own) else { return Ok(()) };
+    // Those of all blocks are too long for a line.
+    let values = match own.value.len() + other.value.len() {
+        0..=MOST_SHOWN => format!(": {} and not {}", other.value, own.value),
+        _ => String::new(),
+    };
     bail!(
-        "its config says another {} than that of {}, by which its particle would run: {} and not {}: give this folder as checkpoint.path to \
+        "its config says another {} than that of {}, by which its particle would run{values}: give this folder as checkpoint.path to \
          train or evaluate it, or correct the config",
         own.name,
         base.path.display(),
-        other.value,
-        own.value
     );
 }

@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::expected;
 use super::found::is_adapter;
-use crate::model::recognition::identify::{Fixed, IdentifiedText};
+use crate::model::recognition::identify::IdentifiedText;
 use crate::model::{CheckpointSpec, folder};
 
 /// Checks that the models among the folders have the tower of texts of the checkpoint, if they have one.
@@ -22,7 +22,7 @@ pub fn expect_texts(folders: &[PathBuf], checkpoint: &CheckpointSpec) -> Result<
     }
     let Some(own) = (checkpoint.open()?.text)()? else { return Ok(()) };
     for path in models {
-        let Some(other) = folder::identify_text(path, &Fixed::default())? else { continue };
+        let Some(other) = folder::identify_text(path, &checkpoint.fixed)? else { continue };
         ensure!(
             makes_same(&own, &other),
             "{}: its tower of texts is not that of {}, of which the zero-shot head of the particles is made: {}",

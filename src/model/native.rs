@@ -13,6 +13,7 @@ use super::kind::{KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use super::network::Parameters;
 use super::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText, Source, identify, identify_text};
 use super::vit::Traits;
+use super::vit::forward::Vit;
 use super::vit::parts::Readout;
 use crate::data::Medium;
 use crate::model::folder::Preprocessing;
@@ -114,9 +115,12 @@ fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
     Ok(Opened { tower: Box::new(identified), text })
 }
 
-/// Returns what a vision transformer with these traits computes beyond names and shapes.
-fn settings(identified: &Identified, traits: Traits) -> Vec<Setting> {
-    let parts = &identified.vit.parts;
+/// The largest eps that packages write for the same published weights: timm has 1e-6 where transformers has 1e-12.
+const USUAL_EPS: f64 = 1e-5;
+
+/// Returns what a vision transformer computes beyond names and shapes.
+fn settings(identified: &Identified) -> Vec<Setting> {
+    let Vit { traits, parts, .. } = &identified.vit;
     // The classifier of DINOv2 also reads the mean of the patches, which a copy without one leaves to it.
     let readout = if parts.readout == Readout::ClassMean { Readout::Class } else { parts.readout };
     vec![
@@ -143,24 +147,24 @@ impl Backbone for Identified {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        settings(self, self.vit.traits)
+        settings(self)
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        let found = folder::identify(path, &Fixed::default())?;
+        let Traits { heads, activation, eps } = self.vit.traits;
         // What the user says of the checkpoint counts for its copies, too.
-        let own = |source: Source| source == Source::User;
-        let (sources, mut traits) = (self.sources, found.vit.traits);
-        if own(sources.heads) {
-            traits.heads = self.vit.traits.heads;
+        let fixed = Fixed {
+            heads: (self.sources.heads == Source::User).then_some(heads),
+            activation: (self.sources.activation == Source::User).then_some(activation),
+            eps: (self.sources.eps == Source::User).then_some(eps),
+            ..Fixed::default()
+        };
+        let mut found = folder::identify(path, &fixed)?;
+        let other = &mut found.vit.traits.eps;
+        if found.naming.key != self.naming.key && other.max(eps) <= USUAL_EPS {
+            *other = eps;
         }
-        if own(sources.activation) {
-            traits.activation = self.vit.traits.activation;
-        }
-        if own(sources.eps) {
-            traits.eps = self.vit.traits.eps;
-        }
-        Ok(Alike { settings: settings(&found, traits), parameters: found.base, head: found.head })
+        Ok(Alike { settings: settings(&found), parameters: found.base, head: found.head })
     }
 
     fn announce(&self) -> Option<f64> {

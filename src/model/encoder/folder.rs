@@ -113,13 +113,17 @@ pub fn parameters(path: &Path, features: Option<Features>) -> Result<Alike> {
 
 /// Returns what a network computes beyond the names and shapes of its parameters.
 pub fn settings(geometry: &Geometry) -> Vec<Setting> {
-    let Geometry { heads, eps, activation, padding, traits, .. } = geometry;
+    let Geometry { heads, eps, activation, padding, traits, family, .. } = geometry;
+    let Traits { norms_first, places, readout, .. } = traits;
     vec![
         Setting::new("number of heads", heads),
         Setting::new("epsilon", eps),
         Setting::new("activation", activation),
-        Setting::new("token of padding", padding),
-        Setting::new("norms, positions and readout", traits),
+        // Elsewhere its place is that of any token, and attention leaves it out.
+        Setting::new("token of padding", &(family.numbering == Numbering::BehindPadding).then_some(padding)),
+        Setting::new("place of norms", norms_first),
+        Setting::new("way in which tokens know their places", places),
+        Setting::new("layer in front of the classifier", &geometry.is_pooled().then_some(readout)),
     ]
 }
 

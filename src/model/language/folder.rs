@@ -7,9 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
 use super::forward::POSITION;
+use super::rope::{Rope, Scaling};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, OutputMatrix, Tokenizer};
 use crate::machine::quantised::Scheme;
-use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
+use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, View, decoder, decoder_of};
 use crate::model::families::{HEAD, Names};
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, is_plain, model_type_of, values_of};
@@ -103,25 +104,30 @@ fn classifier(geometry: &Geometry, values: &Values, stored: String, tensor: Unre
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<Alike> {
+pub fn parameters(path: &Path, tokens: i64) -> Result<Alike> {
     let place = Place::of(path)?;
     let values = values_of(path)?;
     let mut language = described(&values, None)?;
     let tensors = tensors_of(&place, &values, None)?;
     let found = weights(&mut language.geometry, &values, tensors, None);
     let Weights { base, head, .. } = found.with_context(|| path.display().to_string())?;
-    Ok(Alike { parameters: base, settings: settings(&language.geometry), head })
+    Ok(Alike { parameters: base, settings: settings(&language.geometry, tokens), head })
 }
 
-/// Returns what a network computes beyond the names and shapes of its parameters.
-pub fn settings(geometry: &Geometry) -> Vec<Setting> {
+/// Returns what a network computes beyond the names and shapes of its parameters with texts of at most `tokens` tokens: a wider window is
+/// none, and dynamic scaling begins behind the context.
+pub fn settings(geometry: &Geometry, tokens: i64) -> Vec<Setting> {
     let Geometry { heads, key_heads, eps, ropes, views, traits, .. } = geometry;
+    let view = |view: &View| View { window: view.window.filter(|window| *window < tokens), ..*view };
+    let views: Vec<View> = views.iter().map(view).collect();
+    let scaling = |scaling: &Scaling| if *scaling == Scaling::Dynamic { Scaling::None } else { scaling.clone() };
+    let ropes: Vec<Rope> = ropes.iter().map(|rope| Rope { scaling: scaling(&rope.scaling), ..*rope }).collect();
     vec![
         Setting::new("number of heads", heads),
         Setting::new("number of heads of keys", key_heads),
         Setting::new("epsilon", eps),
-        Setting::new("rotary positions", ropes),
-        Setting::new("windows of attention", views),
+        Setting::new("rotary positions", &ropes),
+        Setting::new("windows of attention", &views),
         Setting::new("activation, norms and scores", traits),
     ]
 }

@@ -70,11 +70,11 @@ impl Backbone for Opened {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        settings(&self.language.geometry)
+        settings(&self.language.geometry, self.language.tokens)
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        parameters(path)
+        parameters(path, self.language.tokens)
     }
 
     fn announce(&self) -> Option<f64> {

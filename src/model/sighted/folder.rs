@@ -66,18 +66,18 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize, quantize: Op
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<Alike> {
+pub fn parameters(path: &Path, tokens: i64) -> Result<Alike> {
     let place = Place::of(path)?;
     let values = values_of(path)?;
     let (geometry, eyes) = config::read(&values)?;
     let tensors = tensors_of(&place, &values, None)?;
     let (base, _) = assembled(tensors, &geometry, &eyes, None).with_context(|| path.display().to_string())?;
-    Ok(Alike { parameters: base, settings: settings(&geometry, &eyes), head: None })
+    Ok(Alike { parameters: base, settings: settings(&geometry, &eyes, tokens), head: None })
 }
 
 /// Returns what a network computes beyond the names and shapes of its parameters.
-pub fn settings(geometry: &Geometry, eyes: &VisionConfig) -> Vec<Setting> {
-    let mut all = language::settings(geometry);
+pub fn settings(geometry: &Geometry, eyes: &VisionConfig, tokens: i64) -> Vec<Setting> {
+    let mut all = language::settings(geometry, tokens);
     all.push(Setting::new("heads, activation and epsilon of the tower", &eyes.traits));
     all.push(Setting::new("way from the tower", &eyes.sight));
     all

@@ -60,11 +60,11 @@ impl Backbone for Opened {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        settings(&self.network.language.geometry, &self.network.sight.eyes)
+        settings(&self.network.language.geometry, &self.network.sight.eyes, self.network.language.tokens)
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        parameters(path)
+        parameters(path, self.network.language.tokens)
     }
 
     fn announce(&self) -> Option<f64> {

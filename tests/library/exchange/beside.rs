@@ -74,3 +74,46 @@ fn the_checkpoints_classifier_in_a_copy_is_no_trained_one() {
         assert_has(&line, &["other: it has a trained classifier of its own", "head.zero-shot.weights"]);
     }
 }
+
+/// timm writes 1e-6 for the eps of weights of which transformers writes 1e-12.
+#[test]
+fn a_copy_in_the_form_of_another_package_comes_in() {
+    let place = Place::new();
+    config(&place, "timm-vit", "");
+    let folder = changed(&place, &family("hf-vit"), "tuned", "", |_| ());
+    head(&folder.join("head.safetensors"), 16);
+    comes_in(importing(&place, std::slice::from_ref(&folder), &[]));
+    let folder = changed(&place, &folder, "other", "", |config| config["layer_norm_eps"] = json!(0.1));
+    assert_has(
+        &error_line(importing(&place, &[folder], &[]), 1),
+        &["its config says another epsilon", "0.1 and not 1e-6"],
+    );
+}
+
+/// Folders of timm's towers in open_clip name no number of heads, and the config's counts for copies and their texts.
+#[test]
+fn heads_that_the_config_says_are_those_of_copies() {
+    let place = Place::new();
+    let names = "[\"a\", \"cat\", \"dog\", \"ship\", \"zebra\", \"frog\", \"truck\", \"maple\", \"7\", \"foot\"]";
+    let text = format!(
+        "name = \"tiny\"\nseed = 1\ncheckpoint = {{ path = {:?}, normalize = \"clip\", heads = 2 }}\n\
+         head.zero-shot = {{ templates = [\"a {{}}.\"], class_names = {names} }}\ndata.digits = {{}}\n",
+        family("open-clip-siglip")
+    );
+    place.write("x.toml", text.as_bytes());
+    let folder = place.path("tuned");
+    copy(&family("open-clip-siglip"), &folder);
+    let mut command = importing(&place, &[folder], &[]);
+    command.env("BELLA_CACHE", place.path("cache"));
+    comes_in(command);
+}
+
+/// A window that no text of the run fills changes nothing.
+#[test]
+fn a_copy_without_a_wide_window_comes_in() {
+    use crate::text_exports::{described, import};
+    let place = described("mistral", "head.label-words = {}\n");
+    let folder =
+        changed(&place, &fixture("language/mistral"), "tuned", "", |config| config["sliding_window"] = Value::Null);
+    import(&place, &[folder], &[]);
+}
