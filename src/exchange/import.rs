@@ -18,6 +18,7 @@ use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
 use crate::model::Loaded;
+use crate::model::folder::Preprocessing;
 use crate::model::head::Training;
 use crate::model::network::Network;
 use crate::posterior::Posterior;
@@ -80,8 +81,21 @@ impl Import<'_> {
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
         let settings = settings.after_training(&experiment, device);
         let session = Session::open(&experiment, settings, device, labels)?;
+        compare_preparation(&folders, &experiment);
         let theta = read.rows(&session, &folders)?;
         store(&experiment, &session, theta, self.force)
+    }
+}
+
+/// Warns where copies ask for another preparation of images than the run's. What the checkpoint's own folder asks for is said anyway.
+fn compare_preparation(folders: &[PathBuf], experiment: &Experiment) {
+    let (spec, resize) = (&experiment.checkpoint, experiment.data.dataset.resize());
+    for path in folders.iter().filter(|path| !is_adapter(path)) {
+        let asked = Preprocessing::of(path);
+        if asked != spec.usual {
+            let found = spec.deviations_from(&asked, &path.display().to_string(), resize);
+            found.iter().for_each(|deviation| tracing::warn!("{deviation}"));
+        }
     }
 }
 

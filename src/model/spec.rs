@@ -161,23 +161,27 @@ impl CheckpointSpec {
 
     /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.
     pub fn deviations(&self, resize: Option<Resize>) -> Vec<String> {
+        self.deviations_from(&self.usual, "the checkpoint's folder", resize)
+    }
+
+    /// Says the same beside what a folder `name` asks for.
+    pub fn deviations_from(&self, usual: &Preprocessing, name: &str, resize: Option<Resize>) -> Vec<String> {
         let mut found = Vec::new();
         let mut note = |key: &str, own: String, asked: Option<String>| {
             if let Some(asked) = asked.filter(|asked| *asked != own) {
-                found
-                    .push(format!("{key} is {own}, but the checkpoint's folder asks for {asked}: the config's counts"));
+                found.push(format!("{key} is {own}, but {name} asks for {asked}: the config's counts"));
             }
         };
         if let Some(own) = self.normalize {
-            note("checkpoint.normalize", own.to_string(), self.usual.normalize.map(|asked| asked.to_string()));
+            note("checkpoint.normalize", own.to_string(), usual.normalize.map(|asked| asked.to_string()));
         }
-        let asked = self.usual.interpolation.map(|asked| asked.to_string());
+        let asked = usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
-        note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
+        note("checkpoint.crop_pct", self.crop_pct.to_string(), usual.crop_pct.map(|asked| asked.to_string()));
         // LLaVA answers questions about padded images, although its folder asks for a crop.
-        let counts = self.medium() == Medium::Images || self.usual.resize == Some(Resize::Stretch);
+        let counts = self.medium() == Medium::Images || usual.resize == Some(Resize::Stretch);
         if let Some(resize) = resize.filter(|_| counts) {
-            note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
+            note("the data set's resize", resize.to_string(), usual.resize.map(|asked| asked.to_string()));
         }
         found
     }

@@ -117,3 +117,18 @@ fn a_copy_without_a_wide_window_comes_in() {
         changed(&place, &fixture("language/mistral"), "tuned", "", |config| config["sliding_window"] = Value::Null);
     import(&place, &[folder], &[]);
 }
+
+/// The config's preparation counts, and another one of a copy is said.
+#[test]
+fn another_preparation_of_images_is_said() {
+    let place = Place::new();
+    config(&place, "hf-vit", "");
+    let folder = changed(&place, &family("hf-vit"), "tuned", "vit.layernorm.weight", |_| ());
+    head(&folder.join("head.safetensors"), 16);
+    let quiet = comes_in(importing(&place, std::slice::from_ref(&folder), &[]));
+    assert!(!quiet.contains("tuned asks for"), "{quiet}");
+    let asked = json!({ "image_mean": [0.4, 0.4, 0.4], "image_std": [0.5, 0.5, 0.5], "resample": 3 });
+    std::fs::write(folder.join("preprocessor_config.json"), asked.to_string()).unwrap();
+    let said = comes_in(importing(&place, &[folder], &["--force"]));
+    assert_has(&said, &["tuned asks for { mean = [0.4, 0.4, 0.4]", "tuned asks for bicubic", "the config's counts"]);
+}
