@@ -92,12 +92,52 @@ struct Best {
 }
 
 impl Best {
+    /// Returns that of a difference D. The singular vectors u_k on the shorter side are the eigenvectors of D Dᵀ (or Dᵀ D), which take far less
+    /// time than a singular value decomposition, and s_k v_k = Dᵀ u_k.
     fn of(delta: &Tensor, rank: i64) -> Best {
-        let (u, s, v) = delta.svd(true, true);
-        let root = s.narrow(0, 0, rank).sqrt();
-        let a = (v.narrow(1, 0, rank) * root.unsqueeze(0)).tr().to_kind(Kind::Float);
-        let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
-        let update = Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None };
-        Best { update, all: square(&s), kept: square(&s.narrow(0, 0, rank)) }
+        let is_wide = delta.size()[0] <= delta.size()[1];
+        let side = if is_wide { delta.shallow_clone() } else { delta.tr() };
+        let (_, vectors) = side.matmul(&side.tr()).linalg_eigh("L");
+        let u = vectors.narrow(1, side.size()[0] - rank, rank).flip([1]);
+        let sv = u.tr().matmul(&side);
+        let lengths = sv.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double).sqrt();
+        let root = lengths.sqrt().clamp_min(f64::MIN_POSITIVE);
+        let (left, right) = (&u * root.tr(), &sv / &root);
+        let (b, a) = if is_wide { (left, right) } else { (right.tr(), left.tr()) };
+        let [a, b] = [a, b].map(|factor| factor.to_kind(Kind::Float).contiguous());
+        Best { update: Lora { a, b, scale: 1.0, magnitude: None }, all: square(delta), kept: square(&sv) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `torch.linalg.svd` has the same squares of singular values.
+    #[test]
+    fn the_best_update_is_that_of_the_singular_value_decomposition() {
+        for shape in [[5, 9], [9, 5], [6, 6]] {
+            tch::manual_seed(1);
+            let delta = Tensor::randn(shape, (Kind::Double, tch::Device::Cpu));
+            let (u, s, v) = delta.svd(true, true);
+            for rank in [1, 3, 5] {
+                let first = |t: &Tensor| t.narrow(1, 0, rank);
+                let expected = (first(&u) * s.narrow(0, 0, rank)).matmul(&first(&v).tr());
+                let Best { update, all, kept } = Best::of(&delta, rank);
+                let found = update.b.matmul(&update.a).to_kind(Kind::Double);
+                assert!(found.allclose(&expected, 1e-5, 1e-6, false), "{shape:?}, rank {rank}");
+                assert!((all - square(&s)).abs() < 1e-9 && (kept - square(&s.narrow(0, 0, rank))).abs() < 1e-9);
+            }
+        }
+    }
+
+    /// A rank beyond the difference's own fills up with zeros.
+    #[test]
+    fn directions_without_a_difference_are_zero() {
+        let delta = Tensor::zeros([3, 4], (Kind::Double, tch::Device::Cpu));
+        let _ = delta.get(1).fill_(2.0);
+        let Best { update, kept, .. } = Best::of(&delta, 2);
+        assert!(update.b.matmul(&update.a).allclose(&delta.to_kind(Kind::Float), 1e-6, 1e-6, false));
+        assert!((kept - 16.0).abs() < 1e-9);
     }
 }
