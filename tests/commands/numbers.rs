@@ -235,7 +235,7 @@ fn numbers_of_a_list_are_checked() {
     }
     assert_has(&error_line(config("path,age,split\n").train(&[]), 1), &["list.csv: no row below the header"]);
     let untrained = "path,age,split\n0.png,3,test\n";
-    assert_has(&error_line(config(untrained).train(&[]), 1), &["the training split is empty"]);
+    assert_has(&error_line(config(untrained).train(&[]), 1), &["list.csv: no image of the split `train`"]);
 }
 
 /// Rows of numbers by a module: an ensemble whose members start apart.

@@ -45,10 +45,11 @@ const CLASSES: [(&str, usize); 3] =
     [("data.flowers102.classes", 102), ("data.iwildcam.classes", 182), ("data.vtab.classes", 100)];
 
 /// Tables beside those of shipped experiments and those with the required keys alone, where a key needs two others.
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "[data.parquet]\nroot = \"x\"\nimage = \"x\"\n",
     "[data.parquet]\nroot = \"x\"\ntext = \"x\"\n",
     "[data.parquet]\nroot = \"x\"\nimage = \"x\"\ntarget = \"x\"\n",
+    "[data.webdataset]\nroot = \"x\"\nlabel = \"json\"\n",
     "[data.jsonl]\nroot = \"x\"\nprompt = \"{x}\"\nlabels = [\"no\", \"yes\"]\n",
     "[data.jsonl]\nroot = \"x\"\nprompt = \"{x}\"\ntarget = \"x\"\n",
     "[data.vqa-v2]\nroot = \"x\"\nlabels = [\"yes\", \"no\"]\n[head.label-words]\n",
