@@ -16,6 +16,11 @@ pub fn capped(x: &Tensor, cap: f64) -> Tensor {
     (x / cap).tanh() * cap
 }
 
+/// Returns whether every entry is 0.
+pub fn is_zero(x: &Tensor) -> bool {
+    x.count_nonzero(None::<i64>).int64_value(&[]) == 0
+}
+
 /// Returns the first line of a libtorch error; the C++ trace that follows goes to the debug log.
 pub fn first_line(error: &TchError) -> String {
     let text = error.to_string();

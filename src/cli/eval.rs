@@ -146,7 +146,9 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let tested = suite.test(&opened, subject)?;
         // A column that no row has is no reason to leave the other runs untested.
         let shown = show(&opened, &tested, &args.tests);
-        printed = std::mem::replace(&mut printed, Ok(())).and(shown);
+        if printed.is_ok() {
+            printed = shown;
+        }
         rows.extend(tested.rows);
         Ok(())
     });

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
 use super::rows::{Tuned, is_own};
+use crate::base::tensor::is_zero;
 use crate::model::network::SlotKind;
 use crate::model::vit::OwnHead;
 
@@ -67,10 +68,6 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
     // The sum over layers is rounded otherwise than the one over all parameters.
     let without = |part: f64| if total > 0.0 { (1.0 - part / total).max(0.0) } else { 0.0 };
     Ok(Compressed { adapter, lost: without(kept), elsewhere: without(in_layers) })
-}
-
-fn is_zero(t: &Tensor) -> bool {
-    t.count_nonzero(None::<i64>).int64_value(&[]) == 0
 }
 
 /// Returns the sum of the squares of all entries.

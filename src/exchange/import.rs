@@ -137,7 +137,7 @@ impl Particles {
                 low_rank_rows(adapters, subspace)
             }
             Particles::Models(models) => {
-                let trains_head = subspace.layout().columns.iter().any(|column| column.name == "head.weight");
+                let trains_head = subspace.layout().outputs_of_head().is_some();
                 for (one, folder) in models.iter().zip(folders).filter(|_| !trains_head) {
                     let head = one.head.as_ref().map(|head| [&head.weight, &head.bias]);
                     expect_head(session, head).with_context(|| folder.display().to_string())?;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::tensor::is_zero;
 use crate::subspace::low_rank::magnitude_of;
 use crate::subspace::{Layout, Shape};
 
@@ -34,8 +35,7 @@ impl Lora {
 
     /// Returns whether both factors are zero, as those of a layer that is not adapted.
     pub fn is_zero(&self) -> bool {
-        let zero = |t: &Tensor| t.count_nonzero(None::<i64>).int64_value(&[]) == 0;
-        self.magnitude.is_none() && zero(&self.a) && zero(&self.b)
+        self.magnitude.is_none() && is_zero(&self.a) && is_zero(&self.b)
     }
 
     /// Returns output rows `start..start + rows` of the update.

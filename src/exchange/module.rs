@@ -7,6 +7,7 @@ use tch::Tensor;
 
 use super::expected::{self, Expected};
 use super::outgoing::{ARCHIVE, HeadOf, Outgoing};
+use crate::base::tensor::is_zero;
 use crate::hub::TOKENIZER;
 use crate::model::archive::Archive;
 use crate::model::folder::home;
@@ -85,7 +86,7 @@ fn expect_place(outgoing: &Outgoing, archive: &Archive, classifier: &Classifier,
         rows == classes && !head.normalised,
         "{shown}: its code ends in a classifier of {rows} classes, which has no place for the head of {classes}"
     );
-    let biased = head.bias.count_nonzero(None::<i64>).int64_value(&[]) > 0;
+    let biased = !is_zero(&head.bias);
     ensure!(
         classifier.bias.is_some() || !biased,
         "{shown}: its classifier has no bias, so it has no place for that of the head"

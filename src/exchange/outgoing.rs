@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::expected::Expected;
 use super::lora::updates;
 use super::{config, expected};
+use crate::base::tensor::is_zero;
 use crate::experiment::Experiment;
 use crate::machine::Chunk;
 use crate::model::folder::{has_weights, home};
@@ -50,7 +51,7 @@ pub struct HeadOf {
 impl HeadOf {
     /// Returns whether a model has trained it, and a layer without a bias computes the same.
     pub fn fits_without_bias(&self) -> bool {
-        self.trained && !self.normalised && self.bias.count_nonzero(None::<i64>).int64_value(&[]) == 0
+        self.trained && !self.normalised && is_zero(&self.bias)
     }
 }
 

@@ -41,7 +41,7 @@ impl Places {
     }
 }
 
-/// What a package loads.
+/// The checkpoint or the export that a package loads.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// A folder or a file.

@@ -172,7 +172,7 @@ pub type Images<'a> = dyn Fn(i64) -> Result<Box<dyn Preparation>> + 'a;
 /// A part of what a network computes that the names and shapes of its parameters do not tell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// What it is, such as `epsilon`.
+    /// The words for the setting in a message, such as `epsilon`.
     pub name: &'static str,
     pub value: String,
 }
@@ -186,7 +186,7 @@ impl Setting {
 /// The weights of another folder or file of a network.
 pub struct Alike {
     pub parameters: Parameters,
-    /// What that network computes with them, in the order of [`Backbone::settings`].
+    /// The settings that its config states for the network, in the order of [`Backbone::settings`].
     pub settings: Vec<Setting>,
     /// Its classifier, if it has one.
     pub head: Option<OwnHead>,

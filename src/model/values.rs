@@ -360,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// What `ACT2FN` of transformers makes of some numbers (scripts/make_activation_goldens.py).
+    /// Every name of an activation computes the numbers that `ACT2FN` of transformers computes for it (scripts/make_activation_goldens.py).
     #[test]
     fn activations_are_those_of_transformers() {
         let golden: Value = serde_json::from_str(include_str!("../../tests/fixtures/activations.json")).unwrap();

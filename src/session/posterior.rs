@@ -21,7 +21,7 @@ impl Session {
     /// # Errors
     /// Fails if the checkpoint cannot be read, or if nothing is trained.
     pub fn stored(&self, posterior: Posterior, experiment: &Experiment) -> Result<Stored> {
-        let trained = self.subspace()?.layout().columns.iter().any(|column| column.name == "head.weight");
+        let trained = self.subspace()?.layout().outputs_of_head().is_some();
         let head = self.model.head.to(Device::Cpu, Kind::Float);
         Ok(Stored {
             posterior,

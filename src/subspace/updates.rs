@@ -8,6 +8,7 @@ use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor};
 
 use super::{Column, Combined, Layout, Shape, Subspace};
+use crate::base::tensor::is_zero;
 use crate::model::network::{Parameters, Weights};
 use crate::schema::words;
 
@@ -149,7 +150,7 @@ impl Dense {
                 };
                 // The frozen weights lack the product of the origin's factors, which most have not.
                 let length = rank * (inputs + outputs);
-                let is_plain = origin.narrow(0, source.start, length).count_nonzero(None::<i64>).int64_value(&[]) == 0;
+                let is_plain = is_zero(&origin.narrow(0, source.start, length));
                 let own = product(theta);
                 if is_plain { own } else { own - product(&origin.unsqueeze(0).to_kind(theta.kind())) }
             }

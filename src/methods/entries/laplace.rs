@@ -153,7 +153,7 @@ impl PostHoc for Spec {
                 || model.network.written().is_some(),
             "method.laplace.{NOT_WRITTEN}"
         );
-        let trains_head = subspace.layout().columns.iter().any(|column| column.name == "head.weight");
+        let trains_head = subspace.layout().outputs_of_head().is_some();
         ensure!(
             model.head.cap.is_none() || !trains_head,
             "method.laplace: the logits of this network are bounded (final_logit_softcapping), so that they are not linear in the rows of \

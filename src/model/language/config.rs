@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(windows("gemma2", of(3, json!({}))), [Some(64), None, Some(64)]);
     }
 
-    /// What transformers' classes read from configs of all combinations of their keys (scripts/make_window_goldens.py).
+    /// Configs with all combinations of their keys have the windows that transformers' classes read from them (scripts/make_window_goldens.py).
     #[test]
     fn windows_are_those_of_transformers() {
         let cases: Vec<Value> = serde_json::from_str(include_str!("../../../tests/fixtures/windows.json")).unwrap();

@@ -239,7 +239,7 @@ mod tests {
     use crate::model::families::decoders::decoder;
     use crate::model::language::config::Geometry;
 
-    /// What transformers' classes turn queries and keys by (scripts/make_position_goldens.py), for configs of which they refuse some.
+    /// Configs have the frequencies by which transformers' classes turn queries and keys; some are refused by these classes (scripts/make_position_goldens.py).
     #[test]
     fn positions_are_those_of_transformers() {
         let cases: Vec<Value> = from_str(include_str!("../../../tests/fixtures/positions.json")).unwrap();

@@ -246,8 +246,8 @@ mod tests {
         assert!(pairs.len() == 400 && pairs.iter().any(|pair| pair["side"] == "left"));
     }
 
-    /// What `AutoTokenizer(first, second)` returns for folders of several classes and settings, which networks take for the first kind
-    /// where there is nothing (scripts/make_kind_goldens.py).
+    /// The kinds of tokens are those that `AutoTokenizer(first, second)` returns for folders of several classes and settings. Where it returns
+    /// none, networks take all tokens for ones of the first kind (scripts/make_kind_goldens.py).
     #[test]
     fn kinds_of_pairs_are_those_of_transformers() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

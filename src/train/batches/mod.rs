@@ -63,7 +63,7 @@ impl TrainBatch {
 struct Planned {
     /// The samples that are read, those of all orders one after the other.
     indices: Vec<u32>,
-    /// How often each of them came before in its order of the epoch; empty where no sample comes twice.
+    /// The number of times that each of them came before in its order of the epoch; empty where no sample comes twice.
     draws: Vec<u32>,
     /// The factor of the losses of each order, which follows from the whole batch.
     scale: Option<Vec<f32>>,
