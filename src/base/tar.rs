@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Take};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, ensure};
 
 const BLOCK: u64 = 512;
 
@@ -78,14 +78,15 @@ impl<S: Source> Tar<S> {
             let given = number(&header[124..136]).context("the tar archive is damaged: a member has no size")?;
             match header[156] {
                 b'L' => {
-                    let text = self.text(given)?;
+                    let text = utf8(self.bytes(given)?)?;
                     name = Some(text.trim_end_matches('\0').to_string());
                 }
                 b'x' => {
-                    let table = self.text(given)?;
-                    name = pax(&table, "path")?.map(str::to_string).or(name);
-                    let stated = pax(&table, "size")?.map(str::parse::<u64>).transpose();
-                    size = stated.context("the tar archive is damaged: a member has no size")?.or(size);
+                    let table = self.bytes(given)?;
+                    name = pax(&table, "path")?.map(|path| utf8(path.to_vec())).transpose()?.or(name);
+                    let stated =
+                        pax(&table, "size")?.map(|size| std::str::from_utf8(size)?.parse::<u64>().map_err(Error::new));
+                    size = stated.transpose().context("the tar archive is damaged: a member has no size")?.or(size);
                 }
                 // What pax says of all members, and long targets of links, change nothing here.
                 b'g' | b'K' => self.leave(given)?,
@@ -139,17 +140,18 @@ impl<S: Source> Tar<S> {
     }
 
     /// Returns a content that is a name or a table.
-    fn text(&mut self, bytes: u64) -> Result<String> {
+    fn bytes(&mut self, bytes: u64) -> Result<Vec<u8>> {
         ensure!(bytes <= LONGEST, "the tar archive is damaged: a name has {bytes} bytes");
         self.leave(bytes)?;
         let mut content = vec![0; bytes as usize];
         self.source.read_exact(&mut content).map_err(cut_off)?;
         self.at += bytes;
-        match String::from_utf8(content) {
-            Ok(text) => Ok(text),
-            Err(_) => bail!("the tar archive has a name that is no UTF-8"),
-        }
+        Ok(content)
     }
+}
+
+fn utf8(name: Vec<u8>) -> Result<String> {
+    String::from_utf8(name).ok().context("the tar archive has a name that is no UTF-8")
 }
 
 /// Says of a reading that failed that the archive is cut off, where it is.
@@ -184,26 +186,31 @@ fn name_of(header: &[u8]) -> String {
     }
 }
 
-/// Returns the last value of a key in a table of pax, whose lines are `LENGTH KEY=VALUE`, where the length counts the whole line.
+/// Returns the last value of a key in a table of pax, whose lines are `LENGTH KEY=VALUE`, where the length counts the whole line. Values of keys
+/// that are not asked for may be any bytes: so are the extended attributes of files that macOS writes.
 ///
 /// # Errors
 /// Fails if the table has another form: a member would get a wrong name or size.
-fn pax<'a>(table: &'a str, key: &str) -> Result<Option<&'a str>> {
+fn pax<'a>(table: &'a [u8], key: &str) -> Result<Option<&'a [u8]>> {
     let (mut rest, mut found) = (table, None);
-    while !rest.trim_end_matches('\0').is_empty() {
-        let record = rest.split_once(' ').and_then(|(digits, _)| {
-            let (record, after) = rest.split_at_checked(digits.parse().ok()?)?;
-            let (known, value) = record.get(digits.len() + 1..)?.strip_suffix('\n')?.split_once('=')?;
-            Some((known, value, after))
-        });
-        let (known, value, after) =
-            record.context("the tar archive is damaged: a table of pax has lines of another form")?;
-        if known == key {
+    while rest.iter().any(|byte| *byte != 0) {
+        let (record, after) =
+            record_of_pax(rest).context("the tar archive is damaged: a table of pax has lines of another form")?;
+        if let Some(value) = record.strip_prefix(key.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
             found = Some(value);
         }
         rest = after;
     }
     Ok(found)
+}
+
+/// Returns the first `KEY=VALUE` of a table, and what is behind its line.
+fn record_of_pax(table: &[u8]) -> Option<(&[u8], &[u8])> {
+    let digits = table.iter().position(|byte| *byte == b' ')?;
+    let length = std::str::from_utf8(&table[..digits]).ok()?.parse().ok()?;
+    let (line, after) = table.split_at_checked(length)?;
+    let record = line.get(digits + 1..)?.strip_suffix(b"\n")?;
+    record.contains(&b'=').then_some((record, after))
 }
 
 /// Returns an archive of files with their content.
@@ -260,6 +267,18 @@ mod tests {
         );
     }
 
+    /// The table of a file with extended attributes, as bsdtar of macOS and `tar --xattrs` write it: their values are any bytes.
+    #[test]
+    fn attributes_of_files_need_not_be_text() {
+        let table = b"36 SCHILY.xattr.com.apple.x=\x01\x00\xff\n= \xfe\n22 path=another/b.bin\n";
+        let mut archive = header("PaxHeader/b.bin", table.len(), b'x');
+        archive.extend(table);
+        archive.resize(archive.len().next_multiple_of(BLOCK as usize), 0);
+        archive.extend(packed([("b.bin", &b"one"[..])]));
+        assert_eq!(members(&archive).unwrap(), [("another/b.bin".to_string(), b"one".to_vec())]);
+        assert!(pax(b"11 path=\xff\xfe\n", "path").unwrap().is_some_and(|path| utf8(path.to_vec()).is_err()));
+    }
+
     #[test]
     fn an_archive_that_is_cut_anywhere_is_refused() {
         let archive = packed([("a.txt", &b"one"[..]), ("b.txt", &b"two"[..])]);
@@ -287,9 +306,9 @@ mod tests {
             ("12 path=a.bx", false),
             ("x", false),
         ] {
-            let found = pax(table, "path");
+            let found = pax(table.as_bytes(), "path");
             assert_eq!(found.is_ok(), is_fine, "{table:?}");
-            assert!(found.map_or(true, |path| path == Some("a.b")), "{table:?}");
+            assert!(found.map_or(true, |path| path == Some(b"a.b")), "{table:?}");
         }
         damaged[3] ^= 1;
         assert!(members(&damaged).unwrap_err().to_string().contains("another checksum"));

@@ -8,6 +8,7 @@ use clap::Args;
 use super::options::ComputeArgs;
 use super::output::Output;
 use crate::base::files::expect_writable;
+use crate::base::outside::csv_cell;
 use crate::base::small::{Usage, counted};
 use crate::data::Medium;
 use crate::experiment::Overrides;
@@ -100,7 +101,7 @@ impl AcquireArgs {
             let folder = path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
             let label = if self.folder_labels { folder.to_string_lossy() } else { "".into() };
             let path = path.to_str().with_context(|| format!("{}: its name is no UTF-8: rename it", path.display()))?;
-            writer.write_record([path, &label, "train", &score.to_string(), predicted])?;
+            writer.write_record([path, &csv_cell(&label), "train", &score.to_string(), &csv_cell(predicted)])?;
         }
         writer.flush()?;
         output.finish()

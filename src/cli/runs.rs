@@ -136,7 +136,8 @@ fn list(out: &Path, args: &ListArgs) -> Result<()> {
         return print_sweeps(out, &all, &chosen(&|_| true)?);
     }
     let lines: Vec<Line> = chosen(&|run| run.sweep.is_none())?.into_iter().map(Line::of).collect();
-    let trials = all.iter().filter(|run| run.sweep.is_some()).count();
+    // A selection that no trial fits is no mistake here.
+    let trials = chosen(&|run| run.sweep.is_some()).map_or(0, |runs| runs.len());
     match lines.is_empty() {
         true => println!("no runs below {}", out.join("runs").display()),
         false => print_drawn(&text(&lines, "accuracy (lm)", width())),

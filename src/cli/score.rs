@@ -59,7 +59,8 @@ pub struct ScoreArgs {
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
     expect_distinct("--calibrate", &args.calibrate, |calibrator| calibrator.key)?;
-    let of_one = |named: &String| files_of(named, &args.out, args.validation.as_deref());
+    let beside: Vec<PathBuf> = args.validation.iter().chain(&args.ood).cloned().collect();
+    let of_one = |named: &String| files_of(named, &args.out, &beside);
     let files = args.named.iter().map(of_one).collect::<Result<Vec<_>>>()?.concat();
     check_answers(args, &files)?;
     if args.levels {

@@ -55,7 +55,6 @@ struct Expected {
 /// Fails if an image file is missing, or if the folder or disk cannot be written.
 pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> {
     let expected = Expected::of(stored)?;
-    create_folder(folder)?;
     let name = hex(&expected.name[..16]);
     let path = folder.join(name).with_extension("pixels");
     if path.is_file() {
@@ -64,6 +63,7 @@ pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> 
             Err(why) => tracing::warn!("{why:#}; it is made anew"),
         }
     }
+    create_folder(folder).context("the cache of decoded images (data.*.cache)")?;
     // Another run may be creating the same file. Whichever run waits for the lock then finds it.
     with_lock(&path, || {
         if let Ok(store) = Store::open(&path, &expected) {
@@ -247,7 +247,10 @@ mod tests {
         assert!(format!("{:#}", cached.image(3).unwrap_err()).contains("3.png"));
         // The pixels no longer come from the files.
         let expected = files.image(2).unwrap();
+        let changed = || folder.path().metadata().unwrap().modified().unwrap();
+        let before = changed();
         let again = files.clone().with_cache(&request(folder.path())).unwrap();
+        assert_eq!(changed(), before, "nothing is written where the cache is whole: its disk may be read-only");
         std::fs::write(&files.paths[2], "damaged").unwrap();
         assert_eq!(again.image(2).unwrap(), expected);
         assert_eq!(packed(folder.path()).len(), 1);

@@ -67,6 +67,8 @@ pub struct Part {
 
 /// Checks a data set. `request` bounds the memory and threads.
 pub fn check(set: &dyn Dataset, scope: &Scope, request: &Request) -> Findings {
+    // Empty files are found where all are decoded, and with them the damaged ones.
+    let request = &Request { keeps_corrupt: scope.decoding == Decoding::All, ..*request };
     let mut findings = Findings { published_classes: set.published().classes, ..Findings::default() };
     match set.classes() {
         Ok(classes) => findings.classes(&classes, scope),
@@ -227,6 +229,10 @@ mod tests {
         write(root.path(), "test/ant/d.png", "");
         let faults = check(&*set, &scope(Decoding::Skip, Extent::Whole), &REQUEST).faults;
         assert!(faults.len() == 1 && faults[0].contains("d.png is empty"), "{faults:?}");
+        write(root.path(), "train/ant/a.png", "");
+        let faults = check(&*set, &scope(Decoding::All, Extent::Whole), &REQUEST).faults;
+        let found = ["a.png", "c.png", "d.png"].map(|name| faults.iter().filter(|fault| fault.contains(name)).count());
+        assert_eq!((found, faults.len()), ([1, 1, 1], 3), "{faults:?}");
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Condition, IMAGES};
+use super::Condition;
 use crate::base::small::{for_shell, push_new};
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
 use crate::metrics::multiple::Correction;
 use crate::predictions::{Predictions, numbers};
-use crate::run::{RunFolder, open_predictions};
+use crate::run::{IMAGES, RunFolder, open_predictions};
 use crate::tasks::has_logits;
 
 /// The settings of a comparison.

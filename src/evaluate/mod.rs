@@ -43,7 +43,6 @@ pub use attacked::{Adversarial, AttackPlan, UnderAttack};
 pub use condition::Condition;
 pub use conformal::Conformal;
 pub use matched::Matched;
-pub use row::IMAGES;
 pub use stored::stored_rows;
 pub use suite::{Subject, Suite, Tested};
 pub use transfer::Source;
@@ -51,6 +50,17 @@ pub use transfer::Source;
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =
     Identity { keys: &["run", "set", "condition", "predictive"], images: &[TESTED], keeps: Some(agree) };
+
+/// The right of a set to the plain names of predictions files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlainName {
+    /// They are those of the run's own data.
+    Own,
+    /// The first set of a name gets them.
+    IfFree,
+    /// The run has a test set of the same name with other images.
+    Reserved,
+}
 
 /// The members, the test set and the run of one evaluation.
 pub struct Evaluation<'a> {
@@ -67,9 +77,7 @@ pub struct Evaluation<'a> {
     pub batch_size: usize,
     /// The name of the test set in the results.
     pub set: String,
-    /// Whether this set may be the first to use the plain names of predictions files. It may not if the run has a test
-    /// set of the same name with other images.
-    pub names_files: bool,
+    pub plain_name: PlainName,
     /// The held-out images on which calibrators and conformal sets were fitted.
     pub fitted_on: Option<Fingerprint>,
     /// The calibrators that were fitted on predictions of the same members on held-out training images.
@@ -118,7 +126,7 @@ pub fn after_training(
             predictive: predictive.name(own),
             batch_size,
             set: String::new(),
-            names_files: true,
+            plain_name: PlainName::Own,
             fitted_on: None,
             calibration: None,
             conformal: None,

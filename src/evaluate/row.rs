@@ -4,15 +4,15 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::matched::chosen_names;
-use super::{Condition, Evaluation};
+use super::{Condition, Evaluation, PlainName};
 use crate::data::Fingerprint;
 use crate::metrics;
 use crate::model::checkpoint_name;
 use crate::results::store::Row;
-use crate::run::open_outcome;
+use crate::run::{IMAGES, open_outcome};
 use crate::tasks::{About, Outcome};
 
 impl Evaluation<'_> {
@@ -102,9 +102,6 @@ impl Evaluation<'_> {
 /// The metadata keys that identify what was predicted.
 const IDENTITY: &[&str] = &["set", "condition", "predictive"];
 
-/// The metadata key of the images' fingerprint.
-pub const IMAGES: &str = "images";
-
 /// The content of an existing file, compared with the predictions to be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
@@ -112,6 +109,8 @@ enum Holder {
     Nobody,
     /// An earlier measurement of the same predictions.
     Same,
+    /// The same predictions of other images.
+    OtherImages,
     /// Predictions of something else.
     Other,
 }
@@ -136,7 +135,7 @@ impl Evaluation<'_> {
         if !self.session.group.is_main() {
             return Ok(None);
         }
-        let path = self.place(predictions);
+        let path = self.place(predictions)?;
         match predictions.logits() {
             Some(of_classes) => of_classes.save_beside_scores(&path)?,
             None => predictions.save(&path)?,
@@ -144,23 +143,35 @@ impl Evaluation<'_> {
         Ok(Some(path))
     }
 
-    /// Returns the plain path, or, if that is taken or reserved, one with the fingerprint of the images.
-    fn place(&self, predictions: &dyn Outcome) -> PathBuf {
-        let [set, condition, predictive, images] =
-            ["set", "condition", "predictive", IMAGES].map(|key| fact(predictions, key));
-        let path = |parts: &[&str]| self.run.predicted(parts, self.experiment.task.ending());
-        let plain = path(&[set, condition, predictive]);
-        match holder(&plain, predictions) {
-            Holder::Same => return plain,
-            Holder::Nobody if self.names_files => return plain,
-            Holder::Nobody | Holder::Other => {}
+    /// Returns the plain path, or, if that is taken or reserved, one with the fingerprint of the images. From the run's own test set nothing
+    /// takes it: predictions of the images that this had before move to their fingerprint.
+    fn place(&self, predictions: &dyn Outcome) -> Result<PathBuf> {
+        let plain = self.path(predictions, None);
+        match (holder(&plain, predictions), self.plain_name) {
+            (Holder::Same, _) | (Holder::Nobody, PlainName::Own | PlainName::IfFree) => Ok(plain),
+            (Holder::OtherImages, PlainName::Own) => {
+                let former = self.beside(&*open_outcome(&plain)?);
+                std::fs::rename(&plain, &former).with_context(|| format!("cannot rename {}", plain.display()))?;
+                Ok(plain)
+            }
+            _ => Ok(self.beside(predictions)),
         }
-        let images = format!("images-{images}");
+    }
+
+    /// Returns the path of predictions with the fingerprint of their images.
+    fn beside(&self, predictions: &dyn Outcome) -> PathBuf {
+        let images = format!("images-{}", fact(predictions, IMAGES));
         // A number is needed only for sets whose names differ in characters that file names cannot hold.
         let numbered = (2..).map(|number| format!("{images}-{number}"));
-        let names = std::iter::once(images.clone()).chain(numbered);
-        let mut paths = names.map(|name| path(&[set, condition, predictive, &name]));
-        paths.find(|path| holder(path, predictions) != Holder::Other).unwrap_or(plain)
+        let paths = std::iter::once(images.clone()).chain(numbered).map(|name| self.path(predictions, Some(&name)));
+        let mut free = paths.filter(|path| matches!(holder(path, predictions), Holder::Nobody | Holder::Same));
+        free.next().expect("there are more numbers than files")
+    }
+
+    /// Returns the path of predictions whose name ends with `images`, if that is given.
+    fn path(&self, predictions: &dyn Outcome, images: Option<&str>) -> PathBuf {
+        let parts = IDENTITY.iter().map(|key| fact(predictions, key)).chain(images).collect::<Vec<_>>();
+        self.run.predicted(&parts, self.experiment.task.ending())
     }
 }
 
@@ -171,6 +182,10 @@ fn fact<'a>(predictions: &'a dyn Outcome, key: &str) -> &'a str {
 fn holder(path: &Path, new: &dyn Outcome) -> Holder {
     // A damaged file, or that of another run, is replaced.
     let Ok(old) = open_outcome(path) else { return Holder::Nobody };
-    let same = IDENTITY.iter().chain([&IMAGES]).all(|key| fact(&*old, key) == fact(new, key));
-    if same { Holder::Same } else { Holder::Other }
+    let same = |key: &str| fact(&*old, key) == fact(new, key);
+    match (IDENTITY.iter().all(|key| same(key)), same(IMAGES)) {
+        (true, true) => Holder::Same,
+        (true, false) if !fact(&*old, IMAGES).is_empty() => Holder::OtherImages,
+        _ => Holder::Other,
+    }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::IMAGES;
 use super::condition::foreign_set;
 use super::conformal::Thresholds;
 use crate::metrics::answers::{self, Level, Scored};
@@ -14,35 +13,53 @@ use crate::metrics::conformal::Plan;
 use crate::metrics::{Uncertainty, ood};
 use crate::predictions::{Answers, Predictions};
 use crate::results::store::Row;
-use crate::run::{RunFolder, open_answers, open_outcome, open_predictions};
+use crate::run::{IMAGES, RunFolder, open_answers, open_outcome, open_predictions};
 use crate::tasks::{Outcome, has_logits};
 
 /// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
-/// on sets of other classes have no labels, and are left out, and so is the file that `validation` names. A path that is no
-/// folder means a file, also where there is none, so that a mistyped one is told as a file.
+/// on sets of other classes have no labels, and are left out, and so are the files `beside` them, with which they are to be put together, and
+/// those of other predictives than these. A path that is no folder means a file, also where there is none, so that a mistyped one is told as a
+/// file.
 ///
 /// # Errors
 /// Fails if there is no such run, if it has no such file, or if a file cannot be read.
-pub fn files_of(named: &str, out: &Path, validation: Option<&Path>) -> Result<Vec<PathBuf>> {
+pub fn files_of(named: &str, out: &Path, beside: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let path = PathBuf::from(named);
     let is_path = named.contains(std::path::MAIN_SEPARATOR) && !path.is_dir();
     if is_path || path.is_file() || !has_logits(&path) || path.extension().is_some_and(|end| end == "safetensors") {
         return Ok(vec![path]);
     }
     let run = RunFolder::find(out, Some(named))?;
-    let validation = validation.and_then(|file| file.canonicalize().ok());
-    let mut files = run.predicted_files()?;
-    files.retain(|file| validation.is_none() || file.canonicalize().ok() != validation);
-    let (all, mut files) = (files, Vec::new());
-    for file in all {
-        let is_foreign = |condition: String| foreign_set(&condition).is_some();
-        if !has_logits(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
-            files.push(file);
-        }
-    }
+    let places: Vec<PathBuf> = beside.iter().filter_map(|file| file.canonicalize().ok()).collect();
+    let way = beside.first().filter(|file| has_logits(file)).map(|file| predictive_of(file)).transpose()?;
     let id = run.id();
+    let mut files = Vec::new();
+    for file in run.predicted_files()? {
+        if file.canonicalize().is_ok_and(|place| places.contains(&place)) {
+            continue;
+        }
+        if has_logits(&file) {
+            let is_foreign = |condition: String| foreign_set(&condition).is_some();
+            if Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
+                continue;
+            }
+            let own = predictive_of(&file)?;
+            if way.as_ref().is_some_and(|way| *way != own) {
+                tracing::info!(
+                    "{id}: the predictions by `{own}` are left out, as those of the given file are by another predictive"
+                );
+                continue;
+            }
+        }
+        files.push(file);
+    }
     ensure!(!files.is_empty(), "{id}: has no predictions on a test set: evaluate it first: bella eval {id}");
     Ok(files)
+}
+
+/// Returns the predictive of predictions, which is empty for a run's own.
+fn predictive_of(file: &Path) -> Result<String> {
+    Ok(Predictions::described(file, "predictive")?.unwrap_or_default())
 }
 
 /// Returns how the answers in files depend on the agreement of people, and that on the entropy.
@@ -267,25 +284,30 @@ mod tests {
         let run = out.path().join("runs/mine/low-rank-svgd-s1-0123456789");
         std::fs::create_dir_all(run.join("predictions")).unwrap();
         std::fs::write(run.join("config.toml"), "").unwrap();
-        let error = files_of("low-rank", out.path(), None).unwrap_err().to_string();
+        let error = files_of("low-rank", out.path(), &[]).unwrap_err().to_string();
         assert!(error.ends_with("evaluate it first: bella eval low-rank-svgd-s1-0123456789"), "{error}");
-        for (name, condition) in [("b@clean", "clean"), ("a@fgsm", "fgsm 0.1"), ("a@ood-c", "ood c")] {
+        for (name, condition, predictive) in [
+            ("b@clean", "clean", ""),
+            ("a@fgsm", "fgsm 0.1", ""),
+            ("a@ood-c", "ood c", ""),
+            ("b@clean@mean", "clean", "mean"),
+        ] {
             let shape = Shape { members: 1, samples: 1, classes: 2 };
             let predictions = Predictions::unlabelled(shape, vec![0.0, 1.0]).unwrap();
-            let facts = [("condition".to_string(), condition.to_string())];
+            let facts = [("condition", condition), ("predictive", predictive)];
+            let facts = facts.map(|(key, text)| (key.to_string(), text.to_string()));
             let file = run.join(format!("predictions/{name}.safetensors"));
             predictions.with_metadata(facts.into()).unwrap().save(&file).unwrap();
         }
-        let found = files_of("low-rank", out.path(), None).unwrap();
+        let found = files_of("low-rank", out.path(), &[]).unwrap();
         let names: Vec<_> = found.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["a@fgsm", "b@clean"]);
+        assert_eq!(names, ["a@fgsm", "b@clean", "b@clean@mean"]);
         let validation = run.join("predictions/../predictions/b@clean.safetensors");
-        let found = files_of("low-rank", out.path(), Some(&validation)).unwrap();
+        let found = files_of("low-rank", out.path(), &[validation]).unwrap();
         assert_eq!(found, [run.join("predictions/a@fgsm.safetensors")], "what others are fitted on is no test set");
-        assert_eq!(
-            files_of("x/absent.safetensors", out.path(), None).unwrap(),
-            [PathBuf::from("x/absent.safetensors")]
-        );
+        let soup = run.join("predictions/b@clean@mean.safetensors");
+        assert!(files_of("low-rank", out.path(), &[soup]).is_err(), "there is no other file of this predictive");
+        assert_eq!(files_of("x/absent.safetensors", out.path(), &[]).unwrap(), [PathBuf::from("x/absent.safetensors")]);
     }
 
     #[test]

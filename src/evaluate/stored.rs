@@ -1,19 +1,18 @@
 //! The stored rows of a finished run, which are not computed again unless the user has changed the test data since.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use tch::Device;
 
-use super::IMAGES;
 use crate::data::{Dataset, Fingerprint, Request, SplitName};
 use crate::experiment::{DataSpec, Experiment};
 use crate::machine::cores;
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
 use crate::results::{CLEAN, experiment_csv};
-use crate::run::{RunFolder, open_outcome};
+use crate::run::{IMAGES, RunFolder, open_outcome};
 
 /// Returns the rows of all test sets and predictives of a finished run, which the results folder `out` holds; `None` if some
 /// are missing, or are of other images than the user's own files list now. A kill may have come between the rows of two predictives.
@@ -30,7 +29,11 @@ pub fn stored_rows(experiment: &Experiment, out: &Path, run: &RunFolder) -> Resu
     for predictive in run.read_posterior(Device::Cpu)?.posterior.predictives(own) {
         for set in experiment.data.test_names() {
             let parts = [&set, CLEAN, &predictive.name(own)];
-            let file = predictions_of(run, &parts, experiment.task.ending(), present.get(&set));
+            let file = run.predicted(&parts, experiment.task.ending());
+            if have_changed(&file, present.get(&set)) {
+                tracing::info!("{set}: the test data have changed since the run was evaluated: evaluated again");
+                return Ok(None);
+            }
             let Some(row) = stored_row(&table, run, &file, &set, &predictive.name(own)) else { return Ok(None) };
             rows.push(row);
         }
@@ -56,20 +59,10 @@ fn present_images(data: &DataSpec) -> BTreeMap<String, String> {
     )
 }
 
-/// Returns the path of the predictions whose name has `parts` and an ending: the plain one, or that of the images `present` where the plain
-/// one is of others.
-fn predictions_of(run: &RunFolder, parts: &[&str], ending: &str, present: Option<&String>) -> PathBuf {
-    let plain = run.predicted(parts, ending);
-    let Some(present) = present.filter(|_| plain.is_file()) else { return plain };
-    let of_plain = open_outcome(&plain).ok().and_then(|found| found.metadata().get(IMAGES).cloned());
-    if of_plain.is_none_or(|images| images == *present) {
-        return plain;
-    }
-    let other = run.predicted(&[parts, &[&format!("images-{present}")]].concat(), ending);
-    if !other.is_file() {
-        tracing::info!("{}: the test data have changed since the run was evaluated: evaluated again", parts[0]);
-    }
-    other
+/// Returns whether stored predictions are of other images than those `present` in the test set, as far as both are known.
+fn have_changed(file: &Path, present: Option<&String>) -> bool {
+    let of_file = open_outcome(file).ok().and_then(|found| found.metadata().get(IMAGES).cloned());
+    present.zip(of_file).is_some_and(|(present, images)| *present != images)
 }
 
 /// Returns the row of a test set and a predictive, if it and its predictions are stored.

@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use super::attacks::LINEARISED;
 use super::conformal::{Thresholds, check_options};
 use super::foreign::{Detection, Inside};
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, UnderAttack, mend_results};
+use super::{
+    Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, PlainName, UnderAttack, mend_results,
+};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
@@ -98,7 +100,7 @@ impl Suite {
             predictive: subject.predictive.to_string(),
             batch_size: opened.batch_size(self.batch_size),
             set: set_name(&experiment.data.label, self.split),
-            names_files: true,
+            plain_name: PlainName::Reserved,
             fitted_on: None,
             calibration: None,
             conformal: None,
@@ -214,14 +216,14 @@ impl Testing<'_> {
         let sets = if is_test && versions.is_empty() { experiment.data.test_sets() } else { Vec::new() };
         let mut rows = Vec::new();
         for (label, set) in sets {
-            self.evaluation.names_files = self.opened.names_files(&label);
+            self.evaluation.plain_name = self.plain_name(&label);
             self.evaluation.set = label;
             rows.extend(self.on_split(session.load_test(experiment, &*set)?)?);
         }
         if !rows.is_empty() {
             return Ok(rows);
         }
-        self.evaluation.names_files = self.opened.names_files(&self.evaluation.set);
+        self.evaluation.plain_name = self.plain_name(&self.evaluation.set);
         if versions.is_empty() {
             return self.on_split(self.opened.split(self.suite.split)?);
         }
@@ -232,6 +234,14 @@ impl Testing<'_> {
             )
         })?;
         self.on_versions(versions)
+    }
+
+    fn plain_name(&self, set: &str) -> PlainName {
+        match (self.opened.has_own_data(), self.opened.is_own_set(set)) {
+            (true, _) => PlainName::Own,
+            (false, false) => PlainName::IfFree,
+            (false, true) => PlainName::Reserved,
+        }
     }
 
     /// Evaluates the published corrupted versions of a test set one by one, and adds their means.

@@ -49,7 +49,10 @@ pub fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in given {
         match path.is_dir() && is_particle(path) {
-            true => all.push(path.clone()),
+            true => {
+                warn_of_inner(path)?;
+                all.push(path.clone());
+            }
             false => all.extend(particles_in(path)?),
         }
     }
@@ -63,6 +66,25 @@ pub fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         twice.map_or_else(String::new, |(_, path)| path.display().to_string())
     );
     Ok(all)
+}
+
+/// Warns of adapters or models in the folder of one. They may be those that PEFT keeps beside its `default`, or what a trainer saved on its way.
+fn warn_of_inner(path: &Path) -> Result<()> {
+    let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    let mut inner: Vec<String> = inner
+        .flatten()
+        .filter(|entry| entry.path().is_dir() && is_particle(&entry.path()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    inner.sort();
+    if !inner.is_empty() {
+        tracing::warn!(
+            "{}: is read alone; the folders {} in it are adapters or models, too: give each that is a particle by its own path",
+            path.display(),
+            inner.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Returns the folders of adapters or models in a folder, in the order of their numbers and names.

@@ -8,7 +8,7 @@ use tch::Tensor;
 use super::expected::{self, Expected};
 use super::outgoing::{ARCHIVE, HeadOf, Outgoing};
 use crate::base::tensor::is_zero;
-use crate::hub::TOKENIZER;
+use crate::hub::{ADDED_TOKENS, TOKENIZER};
 use crate::model::archive::Archive;
 use crate::model::folder::home;
 use crate::model::module::trained_as;
@@ -65,7 +65,7 @@ pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<()> {
 /// Copies the tokenizer of a text encoder, if the module is one.
 fn copy_tokenizer(outgoing: &Outgoing, folder: &Path) -> Result<()> {
     let Some(tokenizer) = &outgoing.experiment.checkpoint.tokenizer else { return Ok(()) };
-    let files = TOKENIZER.iter().map(|name| (home(tokenizer).join(name), folder.join(name)));
+    let files = TOKENIZER.iter().chain(&ADDED_TOKENS).map(|name| (home(tokenizer).join(name), folder.join(name)));
     for (from, to) in files.filter(|(from, _)| from.is_file()) {
         std::fs::copy(&from, &to).with_context(|| format!("{}: cannot copy", from.display()))?;
     }

@@ -188,9 +188,8 @@ fn create(outgoing: &Outgoing, target: &Target, loading: &Loading, classes: i64)
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
             let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
             let count = if new_head { resized_head(classes) } else { String::new() };
-            // The logits of texts were computed in f32, whatever the type of the weights.
-            let kind = if encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
-            format!("transformers.{name}.from_pretrained({}{count}{kind})", from.for_transformers())
+            // The logits were computed in f32, whatever the type of the weights.
+            format!("transformers.{name}.from_pretrained({}{count}, dtype=torch.float32)", from.for_transformers())
         }
     })
 }

@@ -74,7 +74,19 @@ impl Overrides {
             );
             return Err(Usage(why).into());
         }
-        Ok(())
+        // Which images were held out, and which labels are wrong, is a fact of the training. A text names a published split.
+        let of_training = |set: &&String| {
+            let is_number = set.split_once('=').is_some_and(|(_, value)| value.trim().parse::<f64>().is_ok());
+            key(set).ends_with(".label_noise") || (key(set).ends_with(".validation") && is_number)
+        };
+        match self.sets.iter().filter(|_| self.data.is_none()).find(of_training) {
+            Some(set) => {
+                let why =
+                    format!("--set {set}: is a setting of the training, and what was held out stays so: leave it out");
+                Err(Usage(why).into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Reads the experiment of a run's config with the overrides.

@@ -28,19 +28,31 @@ pub const PROCESSOR: &str = "processor_config.json";
 /// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
 pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
+/// The files in which earlier versions of transformers named special tokens, and those that were added to a tokenizer.
+pub const ADDED_TOKENS: [&str; 2] = ["special_tokens_map.json", "added_tokens.json"];
+
 /// The file in which transformers stores how a network writes texts, with the tokens that end them.
 pub const WRITING: &str = "generation_config.json";
 
-/// The file in which sentence-transformers lists its modules, the one that limits the length of texts, and the one of prompts.
+/// The file in which sentence-transformers lists its modules, those of which the first that is there limits the length of texts, as its
+/// versions before 0.4 named them, too, and the one of prompts.
 pub const MODULES: &str = "modules.json";
-pub const SENTENCES: &str = "sentence_bert_config.json";
+pub const SENTENCES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
 pub const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// The file of a head beside a model or an adapter that has no place for it, which `head.zero-shot.weights` reads, too.
 pub const HEAD_FILE: &str = "head.safetensors";
 
 /// The small files that bella or the packages of Python read beside weights.
-pub const BESIDE: [&str; 22] = [
+pub const BESIDE: [&str; 28] = [
     CONFIG,
     OPEN_CLIP,
     ADAPTER,
@@ -50,8 +62,8 @@ pub const BESIDE: [&str; 22] = [
     WRITING,
     TOKENIZER[0],
     TOKENIZER[1],
-    "special_tokens_map.json",
-    "added_tokens.json",
+    ADDED_TOKENS[0],
+    ADDED_TOKENS[1],
     "vocab.json",
     "merges.txt",
     "vocab.txt",
@@ -61,7 +73,13 @@ pub const BESIDE: [&str; 22] = [
     "chat_template.jinja",
     "chat_template.json",
     MODULES,
-    SENTENCES,
+    SENTENCES[0],
+    SENTENCES[1],
+    SENTENCES[2],
+    SENTENCES[3],
+    SENTENCES[4],
+    SENTENCES[5],
+    SENTENCES[6],
     PROMPTS,
 ];
 
@@ -154,7 +172,10 @@ fn of_sentences(folder: &Path) -> Vec<String> {
     if !folder.join(MODULES).is_file() {
         return Vec::new();
     }
-    [SENTENCES, PROMPTS].map(str::to_string).into_iter().chain(module_configs(folder)).collect()
+    // Those behind the one that counts are not read.
+    let limits =
+        SENTENCES.iter().position(|name| folder.join(name).is_file()).map_or(&SENTENCES[..], |at| &SENTENCES[..=at]);
+    limits.iter().chain([&PROMPTS]).map(|name| name.to_string()).chain(module_configs(folder)).collect()
 }
 
 /// Returns the configs in the folders that the list of modules in a folder names.
@@ -240,8 +261,10 @@ mod tests {
         assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1], WRITING]);
         let list = r#"[{"path": ""}, {"path": "1_Pool"}, {"path": "../x"}, {}]"#;
         std::fs::write(folder.path().join(MODULES), list).unwrap();
-        let of_sentences = of(r#"{"vocab_size": 9}"#)[4..].to_vec();
-        assert_eq!(of_sentences, [SENTENCES, PROMPTS, "1_Pool/config.json"]);
+        let of_sentences = || of(r#"{"vocab_size": 9}"#)[4..].to_vec();
+        assert_eq!(of_sentences(), [&SENTENCES[..], &[PROMPTS, "1_Pool/config.json"]].concat());
+        std::fs::write(folder.path().join(SENTENCES[1]), "{}").unwrap();
+        assert_eq!(of_sentences(), [SENTENCES[0], SENTENCES[1], PROMPTS, "1_Pool/config.json"]);
     }
 
     #[test]

@@ -34,8 +34,8 @@ use repository::Repository;
 
 pub use data::{DataRoot, data_files, data_folder, repository_of};
 pub use files::{
-    ADAPTER, CONFIG, HEAD_FILE, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER,
-    WRITING, lead,
+    ADAPTER, ADDED_TOKENS, CONFIG, HEAD_FILE, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES,
+    TOKENIZER, WRITING, lead,
 };
 use settings::DATA_MIRROR;
 pub use settings::{NO_NETWORK, Settings, go_offline};

@@ -12,7 +12,7 @@
 //! | `diag` | diag(H) | everything off the diagonal |
 //! | `full` | H | nothing |
 //!
-//! In `kron`, X is the mean of x xᵀ and G = Σ g gᵀ. Tokens enter in one of two ways (Eschenhagen et al. 2023, arXiv
+//! In `kron`, X is the mean of x xᵀ and G = Σ g gᵀ. Tokens, without those that only fill up a text, enter in one of two ways (Eschenhagen et al. 2023, arXiv
 //! 2311.00636). `expand` counts each token as one sample: X is a mean over images and tokens, and G a sum over both.
 //! `reduce` counts each image as one sample: x is its mean over tokens, and g its sum. Sides of at least `wide`
 //! dimensions are kept at low rank. In the directions left out the curvature is 0, so the posterior there is the prior.
@@ -22,9 +22,9 @@ use tch::{Device, Kind, Tensor};
 
 use super::factor::{Sum, check};
 use super::memory::images_at_once;
-use super::pass::{Map, Maps, Pass, weight_gradient};
+use super::pass::{Map, Maps, Pass, Site, weight_gradient};
 use super::{Approximation, Evidence, Fitted, Labels, Settings, Shape, Structure, Tokens, Tuning};
-use crate::base::tensor::{guarded, host_f64, label_log_probabilities};
+use crate::base::tensor::{guarded, host_f64, label_log_probabilities, selected};
 use crate::data::batches::{Batch, Samples, in_order};
 use crate::model::Model;
 use crate::posterior::curvature::{Curvature, Factor, Pair};
@@ -154,8 +154,8 @@ pub struct Fit<'a> {
     sums: Sums,
     /// The number of images added so far.
     images: i64,
-    /// The number of tokens per image, one entry per map.
-    lengths: Vec<i64>,
+    /// The number of inputs added so far, one entry per map.
+    inputs: Vec<i64>,
 }
 
 enum Sums {
@@ -181,7 +181,7 @@ impl Fit<'_> {
             Structure::Diag => Sums::Diag(Tensor::zeros([parameters], options)),
             Structure::Full => Sums::Full(Tensor::zeros([parameters, parameters], options)),
         };
-        Fit { maps, tokens: shape.tokens, labels, sums, images: 0, lengths: vec![1; maps.maps.len()] }
+        Fit { maps, tokens: shape.tokens, labels, sums, images: 0, inputs: vec![0; maps.maps.len()] }
     }
 
     /// Adds the images of one forward pass, which follow those of the passes before.
@@ -191,8 +191,9 @@ impl Fit<'_> {
         self.images += logits.size()[0];
         if let Sums::Kron(sums) = &mut self.sums {
             for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {
-                self.lengths[at] = site.input.size()[1];
-                inputs.add(&data(&site.input, self.tokens, Over::Mean));
+                let rows = inputs_of(site, self.tokens);
+                self.inputs[at] += rows.size()[0];
+                inputs.add(&rows);
             }
         }
         for direction in 0..directions.size()[2] {
@@ -200,7 +201,7 @@ impl Fit<'_> {
             match &mut self.sums {
                 Sums::Kron(sums) => {
                     for ((_, sum), gradient) in sums.iter_mut().zip(&gradients) {
-                        sum.add(&data(gradient, self.tokens, Over::Sum));
+                        sum.add(&gradients_of(gradient, self.tokens));
                     }
                 }
                 Sums::Diag(sum) => {
@@ -223,14 +224,10 @@ impl Fit<'_> {
         ensure!(self.images > 0, "laplace: no image to take the curvature of");
         Ok(match self.sums {
             Sums::Kron(sums) => {
-                let pair = |((input, gradient), length): ((Sum, Sum), i64)| {
-                    let data = match self.tokens {
-                        Tokens::Expand => self.images * length,
-                        Tokens::Reduce => self.images,
-                    };
-                    Ok(Pair { input: input.finish(data as f64)?, gradient: gradient.finish(1.0)? })
+                let pair = |((input, gradient), inputs): ((Sum, Sum), i64)| {
+                    Ok(Pair { input: input.finish(inputs as f64)?, gradient: gradient.finish(1.0)? })
                 };
-                Curvature::Kron(sums.into_iter().zip(self.lengths).map(pair).collect::<Result<_>>()?)
+                Curvature::Kron(sums.into_iter().zip(self.inputs).map(pair).collect::<Result<_>>()?)
             }
             Sums::Diag(sum) => {
                 check(&sum)?;
@@ -244,20 +241,27 @@ impl Fit<'_> {
     }
 }
 
-/// The way in which `reduce` combines the tokens of an image.
-#[derive(Clone, Copy)]
-enum Over {
-    Mean,
-    Sum,
+/// Returns the inputs of a map as rows `[M, in]`: one per token for `expand`, one per image, their mean, for `reduce`. Tokens that only fill up
+/// a text are left out.
+fn inputs_of(site: &Site, tokens: Tokens) -> Tensor {
+    let (input, dim) = (&site.input, [1i64]);
+    match (tokens, &site.mask) {
+        (Tokens::Expand, mask) => selected(input.flatten(0, 1), mask.as_ref()),
+        (Tokens::Reduce, None) => input.mean_dim(dim.as_slice(), false, Kind::Double),
+        (Tokens::Reduce, Some(mask)) => {
+            let mask = mask.to_kind(Kind::Double).unsqueeze(2);
+            let sum = (input * &mask).sum_dim_intlist(dim.as_slice(), false, Kind::Double);
+            sum / mask.sum_dim_intlist(dim.as_slice(), false, Kind::Double)
+        }
+    }
 }
 
-/// Returns the samples in `values: [B, T, d]` as rows `[M, d]`: one per token for `expand`, one per image for `reduce`.
-fn data(values: &Tensor, tokens: Tokens, over: Over) -> Tensor {
-    let dim = [1i64];
-    match (tokens, over) {
-        (Tokens::Expand, _) => values.reshape([-1, values.size()[2]]),
-        (Tokens::Reduce, Over::Mean) => values.mean_dim(dim.as_slice(), false, Kind::Double),
-        (Tokens::Reduce, Over::Sum) => values.sum_dim_intlist(dim.as_slice(), false, Kind::Double),
+/// Returns the gradients `[B, T, out]` at the output of a map as rows `[M, out]`: one per token for `expand`, one per image, their sum, for
+/// `reduce`. They are 0 at tokens that only fill up a text.
+fn gradients_of(gradients: &Tensor, tokens: Tokens) -> Tensor {
+    match tokens {
+        Tokens::Expand => gradients.flatten(0, 1),
+        Tokens::Reduce => gradients.sum_dim_intlist([1i64].as_slice(), false, Kind::Double),
     }
 }
 

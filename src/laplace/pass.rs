@@ -119,6 +119,8 @@ fn head(subspace: &dyn Subspace, block: usize) -> Result<[Map; 2]> {
 pub struct Site {
     /// The input, `[B, T, in]`.
     pub input: Tensor,
+    /// The mask of the input's tokens, `[B, T]`, if some of them may only fill up a text.
+    pub mask: Option<Tensor>,
     pub source: Source,
 }
 
@@ -148,6 +150,8 @@ pub struct Use {
 
 /// The inputs and outputs that a forward pass has recorded, and the columns of theta that it ran with.
 struct Recorded<'a> {
+    model: &'a Model,
+    samples: &'a Fields,
     taps: Vec<Tap>,
     layout: &'a Layout,
     leaves: &'a [Tensor],
@@ -183,47 +187,48 @@ impl Pass {
         } else {
             tch::no_grad(|| model.logits(&weights, images))
         };
-        let recorded = Recorded { taps: tape.take(), layout, leaves: &leaves };
+        let recorded = Recorded { model, samples: images, taps: tape.take(), layout, leaves: &leaves };
         let mut pass = Pass { logits: logits.squeeze_dim(0), layers: Vec::new(), sites: Vec::new() };
         for map in &maps.maps {
-            let site = pass.site(map, &recorded, model)?;
+            let site = pass.site(map, &recorded)?;
             pass.sites.push(site);
         }
         Ok(pass)
     }
 
     /// Returns the site of a map. The maps come in layout order, so the last site is that of the map before.
-    fn site(&mut self, map: &Map, recorded: &Recorded, model: &Model) -> Result<Site> {
+    fn site(&mut self, map: &Map, recorded: &Recorded) -> Result<Site> {
         let block = &recorded.layout.blocks[map.block];
         Ok(match (map.role, &block.shape) {
             (Role::Down, Shape::LowRank { outputs, scale, .. }) => {
-                let input = self.push_layer(&recorded.taps, &block.name, *outputs)?;
+                let (input, mask) = self.push_layer(recorded, &block.name, *outputs)?;
                 let b = recorded.leaf(&format!("{}.B", block.name))? * *scale;
-                Site { input, source: Source::Through(self.layers.len() - 1, b) }
+                Site { input, mask, source: Source::Through(self.layers.len() - 1, b) }
             }
             // The `Down` map of the same block has just pushed this layer.
             (Role::Up, Shape::LowRank { scale, .. }) => {
                 let a = recorded.leaf(&format!("{}.A", block.name))? * *scale;
-                let x = &self.sites.last().context("B without A")?.input;
+                let Site { input: x, mask, .. } = self.sites.last().context("B without A")?;
                 // An adapted output matrix computes in f32 or wider, also where its leaves are bf16.
-                Site { input: x.matmul(&a.tr().to_kind(x.kind())), source: Source::Layer(self.layers.len() - 1) }
+                let (input, mask) = (x.matmul(&a.tr().to_kind(x.kind())), mask.as_ref().map(Tensor::shallow_clone));
+                Site { input, mask, source: Source::Layer(self.layers.len() - 1) }
             }
             (Role::Head, _) => {
                 let tap = recorded.taps.iter().find(|tap| tap.layer == "head");
                 let tap = tap.context("the head was not recorded")?;
-                Site { input: tap.input.detach().squeeze_dim(0), source: Source::Logits }
+                Site { input: tap.input.detach().squeeze_dim(0), mask: None, source: Source::Logits }
             }
             (Role::HeadBias, _) => {
-                let options = (wide(model.kind), model.device);
-                Site { input: Tensor::ones([self.logits.size()[0], 1, 1], options), source: Source::Logits }
+                let options = (wide(recorded.model.kind), recorded.model.device);
+                Site { input: Tensor::ones([self.logits.size()[0], 1, 1], options), mask: None, source: Source::Logits }
             }
             (role, shape) => bail!("a map {role:?} of a block {shape:?}"),
         })
     }
 
-    /// Collects the uses of a layer and returns its input `[B, T, in]`.
-    fn push_layer(&mut self, taps: &[Tap], name: &str, outputs: i64) -> Result<Tensor> {
-        let of: Vec<&Tap> = taps.iter().filter(|tap| tap.layer == name).collect();
+    /// Collects the uses of a layer and returns its input `[B, T, in]` and the mask of its tokens, as a [`Site`] has it.
+    fn push_layer(&mut self, recorded: &Recorded, name: &str, outputs: i64) -> Result<(Tensor, Option<Tensor>)> {
+        let of: Vec<&Tap> = recorded.taps.iter().filter(|tap| tap.layer == name).collect();
         // A use on fewer tokens sees only the first of them, the class token.
         let longest =
             of.iter().max_by_key(|tap| tap.input.size()[2]).with_context(|| format!("{name} was not used"))?;
@@ -231,7 +236,8 @@ impl Pass {
         // Gradients must be taken at the recorded tensors themselves: a view of them is not on the path to the logits.
         let uses = of.iter().map(|tap| Use { from: tap.from, output: tap.output.shallow_clone() }).collect();
         self.layers.push(Layer { outputs, tokens, uses });
-        Ok(input)
+        let mask = longest.mask(recorded.model.network.as_ref(), recorded.samples);
+        Ok((input, mask.map(|mask| mask.squeeze_dim(0))))
     }
 
     /// Returns the gradients of Σ_nc `direction[n, c]` · logit[n, c] at the output of every map, each `[B, T, out]`.

@@ -152,7 +152,7 @@ mod tests {
 
     /// A pass of a last layer without bias on features `[B, D]`.
     fn pass(features: &Tensor, logits: Tensor) -> Pass {
-        let site = Site { input: features.unsqueeze(1), source: Source::Logits };
+        let site = Site { input: features.unsqueeze(1), mask: None, source: Source::Logits };
         Pass { logits, layers: vec![], sites: vec![site] }
     }
 

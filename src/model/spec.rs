@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
-use crate::hub::{NO_NETWORK, Place, Settings, TOKENIZER, last_part};
+use crate::hub::{ADDED_TOKENS, NO_NETWORK, Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
@@ -236,7 +236,10 @@ impl CheckpointSpec {
             return Ok(known);
         }
         let files = content(self.local()?)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
-        let beside = self.tokenizer.iter().flat_map(|path| TOKENIZER.map(|name| tokens::folder(path).join(name)));
+        let beside = self
+            .tokenizer
+            .iter()
+            .flat_map(|path| TOKENIZER.into_iter().chain(ADDED_TOKENS).map(|name| tokens::folder(path).join(name)));
         let beside = beside.filter(|file| file.is_file()).map(|file| file_sha256(&file, "checkpoint.tokenizer"));
         let hashes = files.chain(beside).collect::<Result<Vec<String>>>()?;
         // Several files, those of a folder, are known by the hash of their hashes.

@@ -51,7 +51,9 @@ pub fn pixels(canvas: &Canvas, scale: f32) -> Result<RgbImage> {
             Shape::Area { outline, fill: inside, stroke } => {
                 let path = edge(outline);
                 inside.iter().for_each(|color| fill(&mut pixels, path.clone(), *color, transform));
-                if let (Some(path), Some(pen)) = (path, stroke) {
+                // A line between equal points is none.
+                let is_line = |path: &Path| path.bounds().width() > 0.0 || path.bounds().height() > 0.0;
+                if let (Some(path), Some(pen)) = (path.filter(is_line), stroke) {
                     let dash = pen
                         .dashes
                         .and_then(|dashes| StrokeDash::new(vec![dashes.length as f32, dashes.gap as f32], 0.0));

@@ -100,6 +100,30 @@ impl Aggregate<'_> {
     pub fn summary(&self, column: &str) -> Option<Summary> {
         Summary::of(&self.rows.iter().filter_map(|row| row.number(column)).collect::<Vec<_>>())
     }
+
+    /// Returns a line for each number of seeds, below that of all, that only some rows have metrics of `columns` for.
+    pub fn shortfalls(&self, columns: &[String]) -> Vec<String> {
+        let mut found: Vec<(usize, Vec<&str>)> = vec![];
+        for column in columns {
+            match self.summary(column).map(|summary| summary.count).filter(|count| *count < self.seeds()) {
+                Some(count) => match found.iter_mut().find(|(other, _)| *other == count) {
+                    Some((_, names)) => names.push(column),
+                    None => found.push((count, vec![column])),
+                },
+                None => continue,
+            }
+        }
+        let Group { set, condition } = &self.group;
+        let line = |(count, names): (usize, Vec<&str>)| {
+            format!(
+                "{} ({set}, {condition}): {count} of {} seeds have {}.",
+                self.series,
+                self.seeds(),
+                names.join(", ")
+            )
+        };
+        found.into_iter().map(line).collect()
+    }
 }
 
 /// Returns one aggregate for each series, test set and condition of the results; series come in the order of the

@@ -12,6 +12,7 @@ use crate::experiment::Experiment;
 use crate::methods::METHODS;
 use crate::metrics::{self, Average};
 use crate::model::Normalize;
+use crate::results::images::distinguish;
 use crate::results::runs::{Summary, rows};
 use crate::results::store::Table;
 use crate::results::table::texts;
@@ -41,6 +42,7 @@ impl Card<'_> {
     pub fn text(&self) -> Result<String> {
         let mut table = Table::default();
         rows(&self.run.folder)?.iter().for_each(|row| table.append(row));
+        distinguish(&mut table);
         let mut text = self.head(&table);
         text += &self.results(&table);
         if self.experiment.task.has_classes() {

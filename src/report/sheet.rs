@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 
 use crate::analysis::sensitivity::{Sensitivities, Sensitivity};
 use crate::data::{Fingerprint, Medium, Request, Split, SplitName};
-use crate::evaluate::IMAGES;
 use crate::experiment::{Experiment, load_config};
 use crate::inference::{Extremes, Offered};
 use crate::machine::cores;
@@ -17,6 +16,7 @@ use crate::plot::contact_sheet::{self, Section, Sheet, Tile};
 use crate::predict::inputs::Prediction;
 use crate::predictions::Predictions;
 use crate::results::CLEAN;
+use crate::run::IMAGES;
 use crate::run::{RunFolder, open_predictions};
 use crate::tasks::has_logits;
 

@@ -18,6 +18,9 @@ use crate::run::RunFolder;
 /// The `condition` of images that nothing has changed.
 pub const CLEAN: &str = "clean";
 
+/// The file of a results folder that holds the measurements of `bella bench`.
+pub const BENCH: &str = "bench.csv";
+
 /// Returns the path of the file that collects all runs of an experiment.
 pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.csv"))

@@ -9,8 +9,9 @@ use anyhow::Result;
 use super::CLEAN;
 use super::store::{Row, Table, read_own};
 use crate::base::tensor_file::RUN;
-use crate::run::RunFolder;
+use crate::predictions::Predictions;
 use crate::run::settings::{Settings, choice};
+use crate::run::{IMAGES, RunFolder};
 
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,15 +170,22 @@ fn state(folder: &RunFolder, settings: &Settings) -> State {
     }
 }
 
-/// Returns the accuracy on the run's own clean test set, on the most images of it that were tested, given the text of its config.
+/// Returns the accuracy on the run's own clean test set as it was when the run was last evaluated on it, given the text of its config; of rows
+/// that other programs wrote, that on the most images.
 fn accuracy(folder: &RunFolder, config: &str) -> Option<f64> {
     let rows = rows(folder).ok().filter(|rows| !rows.is_empty())?;
     let sets = folder.data_in(config).ok()?.test_names();
     let is_own = |row: &Row| sets.iter().any(|set| row.get("set") == Some(set));
     let clean = |row: &Row| row.get("condition") == Some(CLEAN) && row.get("predictive") == Some("");
-    // Attacks on fewer images evaluate these as clean ones, too.
-    let samples = |row: &&Row| row.get("samples").and_then(|count| count.parse::<u64>().ok());
-    let own = rows.iter().filter(|row| is_own(row) && clean(row)).rev().max_by_key(samples);
+    let is_present = |row: &Row| {
+        let file = row.get("set").map(|set| folder.predictions(set, CLEAN, ""));
+        let images = file.and_then(|file| Predictions::described(&file, IMAGES).ok()?);
+        images.is_some() && images.as_deref() == row.get("images")
+    };
+    let samples = |row: &Row| row.get("samples").and_then(|count| count.parse::<u64>().ok());
+    // Of several test sets the first counts.
+    let own =
+        rows.iter().filter(|row| is_own(row) && clean(row)).rev().max_by_key(|row| (is_present(row), samples(row)));
     own?.get("accuracy_lm")?.parse().ok()
 }
 

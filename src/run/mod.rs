@@ -22,6 +22,9 @@ pub use files::{open_answers, open_outcome, open_predictions};
 pub use find::{Ambiguous, LATEST};
 pub use settings::Record;
 
+/// The metadata key of the fingerprint of the images that were predicted.
+pub const IMAGES: &str = "images";
+
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
 const LONGEST_STEM: usize = 180;

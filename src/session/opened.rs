@@ -202,9 +202,14 @@ impl Opened {
         asked.map_or(self.experiment.eval_batch_size(), |size| size as usize)
     }
 
-    /// Returns whether predictions on a set of this name may be the first to use the plain names of their files.
-    pub fn names_files(&self, set: &str) -> bool {
-        self.own_data || !self.own_sets.iter().any(|own| own == set)
+    /// Returns whether the data are those that the run was trained with.
+    pub fn has_own_data(&self) -> bool {
+        self.own_data
+    }
+
+    /// Returns whether the run's own data have a test set of this name.
+    pub fn is_own_set(&self, set: &str) -> bool {
+        self.own_sets.iter().any(|own| own == set)
     }
 }
 

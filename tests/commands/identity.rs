@@ -366,7 +366,16 @@ fn a_finished_run_is_evaluated_again_on_other_test_data() {
     let place = on_a_list();
     done(place.train(&["train.epochs=1"]));
     let before = place.results();
-    edit(&place, "images/23.png,1,test", "images/23.png,0,test");
+    // With the class that the run predicts for it in place of its own, one image more is right.
+    let (file, found) = (place.run().join("predictions"), |path: PathBuf| Predictions::open(&path).unwrap());
+    let found = found(std::fs::read_dir(file).unwrap().next().unwrap().unwrap().path());
+    let [members, samples, classes] = [found.members(), found.samples(), found.classes()];
+    let of =
+        |class: usize| -> f32 { (0..members).map(|m| found.all_logits()[(m * samples + 3) * classes + class]).sum() };
+    let best = (0..classes).max_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap();
+    assert_ne!(best, 1);
+    let changed = format!("images/23.png,{best},test");
+    edit(&place, "images/23.png,1,test", &changed);
     let output = place.train(&["train.epochs=1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     assert_has(&messages(&output), &["the test data have changed since the run was evaluated: evaluated again"]);
@@ -374,4 +383,25 @@ fn a_finished_run_is_evaluated_again_on_other_test_data() {
     assert_ne!(images(&before), images(&place.results()));
     let again = messages(&place.train(&["train.epochs=1"]).output().unwrap());
     assert!(!again.contains("evaluated again"), "{again}");
+
+    // The newest evaluation of the run's own test set has the plain name, which other commands read.
+    let (former, present) = (images(&before), images(&place.results()));
+    let names = |place: &Place| predictions(place, "").into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let plain = names(&place)[0].clone();
+    assert_eq!(names(&place), [plain.clone(), format!("{plain}@images-{former}")]);
+    assert_eq!(predictions(&place, &plain)[0].1, present);
+    let of = |images: &str| {
+        let table = place.results();
+        (0..table.rows.len())
+            .find(|row| cells(&table, "images")[*row] == images)
+            .map(|row| cells(&table, "accuracy_lm")[row].to_string())
+    };
+    assert_ne!(of(&former), of(&present), "a label changed, so that the accuracies differ");
+    let shown = done(bella(&["runs", "--out", &place.path("results").display().to_string(), "--csv"]));
+    assert!(shown.contains(&of(&present).unwrap()), "{shown}");
+    // So it is when the former data are back.
+    edit(&place, &changed, "images/23.png,1,test");
+    assert_has(&messages(&place.train(&["train.epochs=1"]).output().unwrap()), &["evaluated again"]);
+    assert_eq!(predictions(&place, &plain)[0].1, former);
+    assert_eq!(place.results().rows.len(), 2);
 }

@@ -72,6 +72,7 @@ fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
         done(crate::common::bella(&[&["runs", "--out", &out], arguments].concat()))
     };
     assert_has(&runs(&[]), &["no runs below", "4 trials of sweeps: bella runs --sweeps"]);
+    assert!(!runs(&["--experiment", "other"]).contains("trials"), "those of another experiment do not count");
     let listed = runs(&["--sweeps"]);
     let states: Vec<&str> =
         ["chosen", "finished", "dropped"].into_iter().filter(|state| listed.contains(state)).collect();

@@ -96,7 +96,6 @@ fn poolings_that_are_not_computed_are_named() {
             ["its pooling is cls_token + mean", "set"],
         ),
         (POOLING, r#"{"pooling_mode": ["cls", "max"]}"#.into(), ["its pooling is cls + max", "set"]),
-        (POOLING, "{}".into(), ["its pooling is none", "set"]),
         (POOLING, r#"{"pooling_mode": "mean", "include_prompt": false}"#.into(), ["include_prompt = false", "set"]),
         ("modules.json", modules(&[("Dense", "2_Dense")]), ["modules.json: the module Dense", "does not compute"]),
         (
@@ -165,6 +164,23 @@ fn earlier_folders_of_sentence_transformers_are_read() {
     assert_eq!(encoded(&inner).unwrap().features, Features::First);
     assert_eq!(Sentences::of(&inner).unwrap().unwrap().tokens, Some(24));
     assert_eq!(content(&inner).unwrap().len(), 7);
+}
+
+/// The first versions named the file of limits after the network, and no pooling where it is the mean.
+#[test]
+fn the_first_folders_of_sentence_transformers_are_read() {
+    let (place, _) = sentences("bert");
+    let of = || Sentences::of(place.path()).unwrap().unwrap();
+    std::fs::remove_file(place.path().join("sentence_bert_config.json")).unwrap();
+    std::fs::write(place.path().join("1_Pooling/config.json"), "{}").unwrap();
+    assert_eq!(of().encoded.unwrap().features, Features::Mean);
+    let (earlier, later) = ("sentence_xlm-roberta_config.json", "sentence_roberta_config.json");
+    let before = content(place.path()).unwrap().len();
+    std::fs::write(place.path().join(earlier), r#"{"max_seq_length": 7}"#).unwrap();
+    assert_eq!((of().tokens, content(place.path()).unwrap().len()), (Some(7), before + 1));
+    // The package takes the first name of its list.
+    std::fs::write(place.path().join(later), r#"{"do_lower_case": true}"#).unwrap();
+    assert!(of().encoded.unwrap_err().contains("sentence_roberta_config.json: do_lower_case = true"));
 }
 
 /// A network that classifies, as CrossEncoder saves it, is read as any other folder.

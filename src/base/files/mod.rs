@@ -254,6 +254,22 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn a_folder_that_is_replaced_is_there_at_any_time() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("out");
+        fs::create_dir(&target).unwrap();
+        std::thread::scope(|scope| {
+            let replaced =
+                scope.spawn(|| (0..100).for_each(|_| Staging::beside(&target).unwrap().replace(&target).unwrap()));
+            while !replaced.is_finished() {
+                assert!(target.is_dir(), "a process that was killed now would have left no folder");
+            }
+        });
+        assert_eq!(names(place.path()), ["out"]);
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_replaced_has_its_name_again() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("out");

@@ -184,11 +184,15 @@ impl Staging {
         sync_folder(folder_of(target))
     }
 
-    /// Renames the folder to `target` in place of the folder that is there, which goes when the new one has its name.
+    /// Renames the folder to `target` in place of the folder that is there, which goes when the new one has its name. Where the file system can
+    /// exchange two names, there is a folder of this name at any time.
     ///
     /// # Errors
     /// Fails if one of them cannot be renamed. The folder that was there has its name then.
     pub fn replace(self, target: &Path) -> Result<()> {
+        if exchange(self.path(), target).is_ok() {
+            return sync_folder(folder_of(target));
+        }
         let former = Temporary::beside(target)?;
         fs::rename(target, &former.path)?;
         if let Err(error) = fs::rename(self.path(), target) {
@@ -197,6 +201,30 @@ impl Staging {
         }
         sync_folder(folder_of(target))
     }
+}
+
+/// Exchanges the names of two files or folders in one step.
+///
+/// # Errors
+/// Fails if this system or the file system of the two cannot do it. Both have their names then.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn exchange(one: &Path, other: &Path) -> Result<()> {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    let [one, other] = [one, other].map(|path| CString::new(path.as_os_str().as_bytes()));
+    let (one, other) = (one?, other?);
+    // SAFETY: the call reads two texts that end with a zero.
+    match unsafe {
+        libc::renameat2(libc::AT_FDCWD, one.as_ptr(), libc::AT_FDCWD, other.as_ptr(), libc::RENAME_EXCHANGE)
+    } {
+        0 => Ok(()),
+        _ => bail!(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn exchange(_one: &Path, _other: &Path) -> Result<()> {
+    bail!("this system cannot exchange two names")
 }
 
 /// Removes temporary files and folders in `folder` of processes that were killed while they wrote.

@@ -22,6 +22,7 @@ use crate::bench::measured::{Feed, Measured};
 use crate::bench::row::{self, KEYS, Label};
 use crate::machine::child::{bella, end_with_parent};
 use crate::machine::{Precision, wait};
+use crate::results::BENCH;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 use crate::schema::Choice;
@@ -98,7 +99,7 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn path(&self) -> PathBuf {
-        self.args.compute.out().join("bench.csv")
+        self.args.compute.out().join(BENCH)
     }
 
     fn add(&mut self, source: &Source, choices: &Choices, outcome: Outcome) -> Result<()> {

@@ -9,9 +9,10 @@ use clap::Args;
 
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
-use crate::base::outside::print_drawn;
+use crate::base::outside::{print_drawn, printable};
 use crate::base::small::Usage;
 use crate::metrics::of_column;
+use crate::report::aggregate::aggregates;
 use crate::report::export::{self, Format};
 use crate::report::figures::Material;
 use crate::report::notebook::notebook;
@@ -335,6 +336,6 @@ fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
     let table = seeds_overview(sources, &numbers);
     printed::draw(&table, table.columns.clone(), RESULT_KEYS, how);
     println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
-    tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
+    tables::seed_notes(&aggregates(sources), &numbers).iter().for_each(|note| println!("{}", printable(note)));
     Ok(())
 }

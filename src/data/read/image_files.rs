@@ -74,6 +74,11 @@ impl ImageFiles {
         ImageFiles { subset, ..self }
     }
 
+    /// Returns whether a damaged image is no reason to end: it is left out, or found when it is decoded.
+    fn passes_over(&self, request: &Request) -> bool {
+        self.skip_corrupt || request.keeps_corrupt
+    }
+
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, listing: &Listing) -> Result<Decode> {
@@ -83,7 +88,7 @@ impl ImageFiles {
             Decode::of(self.resize, self.turns, request, (path, &read))
         };
         match by(0) {
-            Err(why) if self.skip_corrupt => (1..listing.paths.len()).find_map(|i| by(i).ok()).ok_or(why),
+            Err(why) if self.passes_over(request) => (1..listing.paths.len()).find_map(|i| by(i).ok()).ok_or(why),
             first => first,
         }
     }
@@ -116,7 +121,7 @@ impl ImageFiles {
         if let Some(kept) = chosen(self.subset, split, &listing.labels).with_context(|| format!("data.{}", self.key))? {
             listing.select(&kept);
         }
-        self.check_files(&name, &listing)?;
+        self.check_files(&name, &listing, request)?;
         let decode = self.decode(request, &listing)?;
         let Listing { paths, members, labels, numbers, groups } = listing;
         let files = Files::new(paths, decode).within(members).with_cache(request)?;
@@ -138,13 +143,14 @@ impl ImageFiles {
 
     /// Checks that all files exist and are not empty, so that a fault is reported before the first batch and not in the
     /// middle of an epoch.
-    fn check_files(&self, name: &str, Listing { paths, members, .. }: &Listing) -> Result<()> {
+    fn check_files(&self, name: &str, Listing { paths, members, .. }: &Listing, request: &Request) -> Result<()> {
+        let keeps_empty = self.passes_over(request);
         if let Some(members) = members {
-            let empty = paths.iter().zip(&members.of).find(|(_, member)| member.size == 0 && !self.skip_corrupt);
+            let empty = paths.iter().zip(&members.of).find(|(_, member)| member.size == 0 && !keeps_empty);
             return empty.map_or(Ok(()), |(path, _)| Err(anyhow!("{name}: {} is empty", path.display())));
         }
         let fault = |path: &PathBuf| match path.metadata() {
-            Ok(file) if file.len() > 0 || self.skip_corrupt => None,
+            Ok(file) if file.len() > 0 || keeps_empty => None,
             Ok(_) => Some(format!("{} is empty", path.display())),
             Err(error) => Some(format!("{}: {error}", path.display())),
         };

@@ -7,6 +7,7 @@
 //! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
 //! beside the weights, the native features must agree with it.
 
+mod added_tokens;
 mod config;
 mod open_clip;
 mod preprocessing;
@@ -30,7 +31,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::base::files::is_there;
 use crate::data::fields::{Fields, PIXELS};
-use crate::hub::{PREPARATION, TOKENIZER, WRITING};
+use crate::hub::{ADDED_TOKENS, PREPARATION, TOKENIZER, WRITING};
 use crate::model::families::encoders::encoder;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
@@ -169,7 +170,8 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let asked = stated(&place.folder)?.map(|(name, _)| name).filter(|name| *name != PREPARATION);
-    let named = asked.into_iter().chain([PREPARATION, WRITING]).chain(TOKENIZER).map(|name| place.folder.join(name));
+    let named = asked.into_iter().chain([PREPARATION, WRITING]).chain(TOKENIZER).chain(ADDED_TOKENS);
+    let named = named.map(|name| place.folder.join(name));
     let beside = weights::file(&place.path).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());

@@ -64,7 +64,7 @@ impl Sentences {
     /// Fails if a file is missing or damaged.
     pub fn of(network: &Path) -> Result<Option<Sentences>> {
         let Some(list) = List::of(network)? else { return Ok(None) };
-        let file = network.join(SENTENCES);
+        let file = limits(network).unwrap_or_default();
         let settings = if file.is_file() { read_json(&file)? } else { Value::Null };
         if list.modules.len() == 1 && settings.get("transformer_task").and_then(Value::as_str) == Some(CLASSIFIES) {
             return Ok(None);
@@ -149,6 +149,11 @@ impl List {
     }
 }
 
+/// Returns the file that limits the length of texts, if the folder of the network has one.
+fn limits(network: &Path) -> Option<PathBuf> {
+    SENTENCES.iter().map(|name| network.join(name)).find(|file| file.is_file())
+}
+
 /// Returns the files that decide beside the config and the tokenizer of a network how sentence-transformers reads texts by it: none where no
 /// list of modules names it.
 pub fn files(network: &Path) -> Vec<PathBuf> {
@@ -156,8 +161,8 @@ pub fn files(network: &Path) -> Vec<PathBuf> {
     match List::of(network) {
         Ok(None) => Vec::new(),
         Ok(Some(list)) => {
-            let named = [list.root.join(MODULES), list.root.join(PROMPTS), network.join(SENTENCES)];
-            named.into_iter().filter(|file| file.is_file()).chain(list.configs()).collect()
+            let named = [MODULES, PROMPTS].map(|name| list.root.join(name)).into_iter().filter(|file| file.is_file());
+            named.chain(limits(network)).chain(list.configs()).collect()
         }
         // A list that is damaged is a content, too.
         Err(_) => lists.map(|root| root.join(MODULES)).filter(|file| file.is_file()).collect(),
@@ -202,10 +207,10 @@ fn pooling(file: &Path) -> Result<Result<Features, String>> {
     };
     let features = match words[..] {
         ["cls" | "cls_token"] => Features::First,
-        ["mean"] => Features::Mean,
+        // The package takes the mean where its config names no mode.
+        ["mean"] | [] => Features::Mean,
         _ => {
-            let word = if words.is_empty() { "none".to_string() } else { words.join(" + ") };
-            return Ok(Err(format!("{shown}: its pooling is {word}: {WAY}")));
+            return Ok(Err(format!("{shown}: its pooling is {}: {WAY}", words.join(" + "))));
         }
     };
     if json.get("include_prompt").and_then(Value::as_bool) == Some(false) {

@@ -9,6 +9,7 @@ use tokenizers::Tokenizer;
 
 use crate::base::files::{is_there, read_json};
 use crate::hub::TOKENIZER;
+use crate::model::folder::added_tokens;
 use crate::model::folder::preprocessing::beside;
 use crate::model::folder::tokenizer_settings::{GivenKinds, check_settings, class_of};
 use crate::model::folder::weights::{FILES, configs, home};
@@ -162,6 +163,7 @@ impl StoredTokenizer {
         let settings = if is_there(&settings) { read_json(&settings)? } else { Value::Null };
         let class = class_of(&settings, &read_json(&folder.join(FILES[0])).unwrap_or_default());
         check_settings(&file, &settings, &class).with_context(|| folder.join(named).display().to_string())?;
+        added_tokens::add(&mut tokenizer, &settings, folder)?;
         tokenizer.set_encode_special_tokens(settings["split_special_tokens"] == true);
         Ok(StoredTokenizer { tokenizer, settings, class, path })
     }

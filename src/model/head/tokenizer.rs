@@ -161,7 +161,7 @@ impl Stored {
     /// Opens SigLIP's tokenizer. Its texts are filled to the context, since SigLIP reads its last token.
     fn of_siglip(folder: &Path, config: &Value, text: &TextGeometry) -> Result<Stored> {
         let stored = Stored::open(folder, "SigLIP's text tower", text)?;
-        let padding = padding(&stored, text.context as usize).with_context(|| {
+        let padding = padding(&stored, Stored::known(text), text.context as usize).with_context(|| {
             format!(
                 "{}: neither it nor {} names the `pad_token` with which SigLIP's texts are filled",
                 stored.path.display(),
@@ -210,7 +210,7 @@ impl Stored {
 
 /// Returns how texts are filled to `context`: as the settings say, else as the tokenizer's file does, else as the class of
 /// transformers does (Gemma's, of SigLIP 2, fills on the left). A token is a text, or a table with its `content`.
-fn padding(stored: &StoredTokenizer, context: usize) -> Option<PaddingParams> {
+fn padding(stored: &StoredTokenizer, known: Known, context: usize) -> Option<PaddingParams> {
     let StoredTokenizer { tokenizer, settings, .. } = stored;
     let own = tokenizer.get_padding();
     let token = stored.special("pad_token").map(str::to_string).or_else(|| own.map(|own| own.pad_token.clone()))?;
@@ -223,7 +223,9 @@ fn padding(stored: &StoredTokenizer, context: usize) -> Option<PaddingParams> {
             own.map_or(if fills_left { PaddingDirection::Left } else { PaddingDirection::Right }, |own| own.direction)
         }
     };
-    let (pad_id, strategy) = (tokenizer.token_to_id(&token)?, PaddingStrategy::Fixed(context));
+    // Texts would be filled with a token that the tower does not know.
+    let pad_id = tokenizer.token_to_id(&token).filter(|id| known.has(*id))?;
+    let strategy = PaddingStrategy::Fixed(context);
     Some(PaddingParams { strategy, direction, pad_id, pad_token: token, ..PaddingParams::default() })
 }
 

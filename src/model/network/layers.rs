@@ -6,8 +6,11 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
+use super::Network;
 use super::low_rank::Scales;
 use crate::base::tensor::wide;
+use crate::data::Fields;
+use crate::data::fields::MASK;
 use crate::machine::fused::{Adapted, Curve};
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::machine::quantised::Quantised;
@@ -314,6 +317,15 @@ pub struct Tap {
     pub input: Tensor,
     /// The output, `[p', B, T, rows]`, attached to the graph; where its rows are scaled (DoRA), that before.
     pub output: Tensor,
+}
+
+impl Tap {
+    /// Returns the mask of the tokens that the layer has seen, `[p, B, T]`, if they are those of the texts in `samples`; `None` where the layer
+    /// has seen patches, or one token of each sample.
+    pub fn mask<'s>(&self, network: &dyn Network, samples: &'s Fields) -> Option<&'s Tensor> {
+        let tokens = &self.input.size()[..self.input.dim() - 1];
+        samples.find(MASK).filter(|mask| mask.size() == tokens && network.sees_texts(&self.layer))
+    }
 }
 
 /// A record of the uses of trained linear layers in a forward pass, in their order.

@@ -244,6 +244,11 @@ pub trait Network {
         true
     }
 
+    /// Returns whether a layer of a network that reads texts sees their tokens.
+    fn sees_texts(&self, _layer: &str) -> bool {
+        true
+    }
+
     /// Returns the network as one that writes texts token by token, if it is one.
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
         None

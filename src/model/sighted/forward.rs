@@ -135,10 +135,14 @@ impl Network for Sighted {
     }
 
     fn stage_of(&self, name: &str) -> usize {
-        match name.starts_with(TOWER) || name.starts_with("projector.") || name.starts_with("embed") {
+        match !self.sees_texts(name) || name.starts_with("embed") {
             true => 0,
             false => self.language.stage_of(name) + 1,
         }
+    }
+
+    fn sees_texts(&self, layer: &str) -> bool {
+        !layer.starts_with(TOWER) && !layer.starts_with("projector.")
     }
 
     fn feature_width(&self) -> i64 {

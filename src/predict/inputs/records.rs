@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::base::outside::{printed_cell, printed_json};
+use crate::base::outside::{printable, printed_cell, printed_json};
 use crate::metrics::scores::distribution;
 use crate::metrics::{Average, Uncertainty, argmax};
 use crate::predictions::Predictions;
@@ -158,7 +158,7 @@ impl Columns {
         }
         for (class, name) in self.classes.iter().enumerate().filter(|_| self.all) {
             let probability = found.map(|prediction| prediction.probabilities[class]);
-            columns.push((format!("p_{}", printed_cell(name)).into(), Value::Number(probability)));
+            columns.push((format!("p_{}", printable(name)).into(), Value::Number(probability)));
         }
         if self.set {
             let names = record.set.join(BETWEEN);

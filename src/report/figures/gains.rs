@@ -150,7 +150,8 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     let (mut panels, mut present) = (vec![], vec![]);
     for set in distinct(rows.iter().map(|(_, row)| row.get("set"))) {
         let own: Vec<_> = rows.iter().filter(|(_, row)| row.get("set") == set).collect();
-        let is_single = |(_, row): &(usize, RowView)| row.get("method") == "map";
+        // A merge of single networks has their method, and a predictive of its own.
+        let is_single = |(_, row): &(usize, RowView)| row.get("method") == "map" && row.get("predictive").is_empty();
         let (singles, others): (Vec<(usize, RowView)>, Vec<_>) = own.into_iter().copied().partition(is_single);
         let reading = |(series, row): &(usize, RowView)| {
             let diversity = row.number(DIVERSITY)?;

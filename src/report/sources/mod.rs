@@ -16,7 +16,7 @@ use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Parsed, Table};
-use crate::results::{CLEAN, conformal_csv, ood_csv};
+use crate::results::{BENCH, CLEAN, conformal_csv, ood_csv};
 use crate::run::RunFolder;
 use run_files::folders;
 
@@ -96,7 +96,7 @@ pub fn rows(table: &Table) -> impl Iterator<Item = RowView<'_>> {
 }
 
 impl Sources {
-    /// Reads every `*.csv` directly in `folder` and the run folders below `runs/`.
+    /// Reads every `*.csv` directly in `folder`, without that of [`BENCH`], and the run folders below `runs/`.
     ///
     /// # Errors
     /// Fails if the folder does not exist or holds nothing that could be read.
@@ -104,7 +104,10 @@ impl Sources {
         ensure!(folder.is_dir(), "no results folder {}: run `bella train` first, or name another", folder.display());
         let mut sources = Self::default();
         let listed = listed(folder).with_context(|| format!("results folder {}: cannot list", folder.display()))?;
-        for path in listed.iter().filter(|path| path.extension().is_some_and(|ending| ending == "csv")) {
+        let of_results = |path: &&PathBuf| {
+            path.extension().is_some_and(|ending| ending == "csv") && path.file_name().is_none_or(|name| name != BENCH)
+        };
+        for path in listed.iter().filter(of_results) {
             sources.add_csv(path);
         }
         sources.add_runs(folder, |_| true);

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use crate::base::files::listed;
-use crate::evaluate::IMAGES;
 use crate::results::runs::history;
 use crate::results::store::Table;
+use crate::run::IMAGES;
 use crate::run::{Record, RunFolder, open_predictions};
 use crate::schema::one_line;
 

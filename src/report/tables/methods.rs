@@ -4,9 +4,12 @@
 
 use super::rendered::{NOTHING, RenderedTable};
 use crate::base::small::push_new;
+use crate::data::SplitName;
 use crate::metrics::{self, Unit, of_column};
 use crate::report::aggregate::Summary;
-use crate::report::sources::{RowView, Sources};
+use crate::report::sources::{RowView, Sources, rows};
+use crate::results::images::stored_name;
+use crate::results::store::Table;
 
 /// The metrics of a row, of averaged probabilities.
 const METRICS: [&str; 4] = ["accuracy", "nll", "ece", "brier"];
@@ -44,6 +47,12 @@ impl Measured<'_> {
 
     fn particles(&self) -> f64 {
         self.rows[0].number("particles").unwrap_or(1.0)
+    }
+
+    /// Returns whether these are predictions of what was trained itself, by one of these methods; a merge or a soup has the method of what it
+    /// was made of.
+    fn is_trained_by(&self, methods: &[&str]) -> bool {
+        self.get("predictive").is_empty() && methods.contains(&self.get("method"))
     }
 
     /// Returns the seeds whose temperature was fitted, so that every column of their row is of the same seeds; `None` if there are none.
@@ -100,12 +109,13 @@ pub fn methods(sources: &Sources) -> RenderedTable {
     }
 }
 
-/// Returns every series on every clean test set, in the order of the legend. Answers and numbers have none of the metrics.
+/// Returns every series on every clean test set, in the order of the legend. Answers and numbers have none of the metrics, and other splits of a
+/// test set are none.
 fn measured(sources: &Sources) -> Vec<Measured<'_>> {
     let mut found = Vec::new();
     for series in sources.series() {
         let rows = series.rows.iter().map(|row| RowView::new(&sources.results, *row));
-        let clean: Vec<RowView> = rows.filter(|row| row.is_clean()).collect();
+        let clean: Vec<RowView> = rows.filter(|row| row.is_clean() && !is_other_split(row, &sources.results)).collect();
         let mut sets = Vec::new();
         clean.iter().for_each(|row| push_new(&mut sets, row.get("set")));
         for set in sets {
@@ -119,9 +129,17 @@ fn measured(sources: &Sources) -> Vec<Measured<'_>> {
     found
 }
 
+/// Returns whether a row is of the training or validation images of a set whose test images other rows are of.
+fn is_other_split(row: &RowView, results: &Table) -> bool {
+    let stored = stored_name(results, "set");
+    let name = row.get(stored);
+    let tested = [SplitName::Train, SplitName::Val].iter().find_map(|split| name.strip_suffix(&format!("-{split}")));
+    tested.is_some_and(|tested| rows(results).any(|other| other.get(stored) == tested))
+}
+
 /// Returns the rows of single networks after temperature scaling, and one that says what is missing where there is none.
 fn scaled(own: &[&Measured], notes: &mut Vec<String>) -> Vec<Vec<String>> {
-    let singles: Vec<&&Measured> = own.iter().filter(|one| one.get("method") == "map").collect();
+    let singles: Vec<&&Measured> = own.iter().filter(|one| one.is_trained_by(&["map"])).collect();
     let row = |one: &&&Measured| {
         let calibrated = one.calibrated()?;
         // A temperature changes the order of no single network's classes.
@@ -149,7 +167,8 @@ fn scaled(own: &[&Measured], notes: &mut Vec<String>) -> Vec<Vec<String>> {
 
 /// Returns whether an ensemble of equal cost is asked for: for whatever is trained and is no ensemble or single network itself.
 fn has_rival(one: &Measured) -> bool {
-    !["map", "ensemble", "checkpoint", ""].contains(&one.get("method")) && one.seconds().is_some()
+    let is_own = one.get("predictive").is_empty();
+    is_own && !one.is_trained_by(&["map", "ensemble", "checkpoint", ""]) && one.seconds().is_some()
 }
 
 /// Returns the row of the ensemble that costs as much as `one`, or one that says that it is missing.
@@ -157,7 +176,7 @@ fn equal_cost(one: &Measured, own: &[&Measured], notes: &mut Vec<String>) -> Vec
     let name = format!("ensemble at the cost of {}", one.name);
     let seconds = one.seconds().unwrap_or(f64::NAN);
     let comparable = |other: &&&Measured| {
-        ["map", "ensemble"].contains(&other.get("method"))
+        other.is_trained_by(&["map", "ensemble"])
             && other.get("device") == one.get("device")
             && other.seconds().is_some()
     };
@@ -267,6 +286,41 @@ mod tests {
         assert_eq!(row[2..], ["1", "60.00", "0.7000", NOTHING, NOTHING, "20.0"]);
         let said = "temperature-scaled: 1 of 3 seeds are calibrated; bella eval r1 --calibrate";
         assert!(found.notes.iter().any(|note| note.ends_with(said)), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn what_was_made_of_trained_networks_is_no_rival_and_has_none() {
+        let single: &[(&str, &str)] = &[("particles", "1"), ("nll_ts_pm", "0.7")];
+        let merged: &[(&str, &str)] =
+            &[("particles", "1"), ("predictive", "merge-mean with r0"), ("nll_ts_pm", "0.1"), ("config", "r1")];
+        let found = methods(&sources(&[
+            ("r1", "map", "10", single),
+            ("r1", "map", "52", merged),
+            ("r2", "svgd", "52", &[("particles", "5")]),
+            ("r2", "svgd", "52", &[("particles", "1"), ("predictive", "soup")]),
+        ]));
+        let names: Vec<&str> = found.rows.iter().map(|row| row[1].as_str()).collect();
+        let of = |part: &str| names.iter().filter(|name| name.contains(part)).count();
+        assert_eq!((of("temperature-scaled"), of("at the cost of"), names.len()), (1, 1, 6), "{names:?}");
+        assert!(
+            found.notes.iter().any(|note| note.contains("missing; train with method.ensemble.particles=5")),
+            "{:?}",
+            found.notes
+        );
+    }
+
+    #[test]
+    fn images_that_were_held_out_are_no_test_set() {
+        let held_out: &[(&str, &str)] = &[("set", "digits-val")];
+        let found = methods(&sources(&[
+            ("r1", "map", "10", &[]),
+            ("r2", "svgd", "52", &[]),
+            ("r1", "map", "10", held_out),
+            ("r2", "svgd", "52", held_out),
+        ]));
+        assert!(found.rows.iter().all(|row| row[0] == "digits"), "{:?}", found.rows);
+        let alone = methods(&sources(&[("r1", "map", "10", held_out), ("r2", "svgd", "52", held_out)]));
+        assert_eq!(alone.rows[0][0], "digits-val", "a set may have this name");
     }
 
     #[test]

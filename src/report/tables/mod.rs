@@ -19,8 +19,8 @@ use matching::{Found, Matcher};
 
 pub use methods::methods;
 pub use ours::{
-    conformal, conformal_columns, metric_columns, of_all_images, ood, ood_columns, result_columns, results, seeds,
-    seeds_csv,
+    conformal, conformal_columns, metric_columns, of_all_images, ood, ood_columns, result_columns, results, seed_notes,
+    seeds, seeds_csv,
 };
 pub use overview::{intervals, overview, overview_labels, seeds_overview};
 pub use rendered::{NOT_RUN, RenderedTable, escape_latex, with_code};

@@ -162,7 +162,7 @@ pub fn seeds(sources: &Sources) -> RenderedTable {
         columns: heads.into_iter().chain(columns.iter().map(title)).collect(),
         labels: 3,
         rows: aggregates.iter().map(|one| seed_row(one, &columns)).collect(),
-        notes: warnings(&aggregates),
+        notes: seed_notes(&aggregates, &columns),
         matched: aggregates.len(),
     }
 }
@@ -187,6 +187,11 @@ fn show(summary: &Summary, percent: bool) -> String {
         }
         _ => number(summary.mean),
     }
+}
+
+/// Returns what must be known of the means over seeds of `columns`: that there are too few seeds, or that some have no such metric.
+pub fn seed_notes(aggregates: &[Aggregate], columns: &[String]) -> Vec<String> {
+    warnings(aggregates).into_iter().chain(aggregates.iter().flat_map(|one| one.shortfalls(columns))).collect()
 }
 
 fn warnings(aggregates: &[Aggregate]) -> Vec<String> {

@@ -82,7 +82,10 @@ pub fn intervals(sources: &Sources, numbers: &[String]) -> Vec<(String, Table)> 
                 true => rounded(100.0 * value, 2, 100.0 * summary.mean),
                 false => rounded(value, 4, summary.mean),
             };
-            let name = metric_title(column, of_both).unwrap_or_else(|| column.clone());
+            let mut name = metric_title(column, of_both).unwrap_or_else(|| column.clone());
+            if summary.count < one.seeds() {
+                name += &format!(" ({} of {} seeds)", summary.count, one.seeds());
+            }
             let spread = summary.spread.map_or(String::new(), |spread| number(spread.sd));
             let ends = summary.interval().map(|(low, high)| format!("{} to {}", number(low), number(high)));
             table.rows.push(vec![name, number(summary.mean), spread, ends.unwrap_or_default()]);

@@ -173,6 +173,19 @@ fn seeds_are_aggregated_for_eyes_and_for_files() {
 }
 
 #[test]
+fn means_of_some_seeds_alone_say_so() {
+    let mut sources = sources();
+    sources.results.columns.push("nll_lm".into());
+    sources.results.rows.iter_mut().for_each(|row| row.push(if row[1] == "r2" { "0.5" } else { "" }.into()));
+    let said = "Bella-SVGD (n=5), mini (domainnet-real, clean): 1 of 2 seeds have nll_lm.";
+    assert!(seeds(&sources).notes.iter().any(|note| note == said), "{:?}", seeds(&sources).notes);
+    let numbers = ["accuracy_lm", "nll_lm"].map(String::from);
+    let (_, table) = intervals(&sources, &numbers).into_iter().find(|(heading, _)| heading.contains("n=5")).unwrap();
+    let names: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, ["accuracy [%]", "NLL (1 of 2 seeds)"]);
+}
+
+#[test]
 fn every_row_of_ours_is_in_the_plain_table() {
     let table = results(&sources());
     assert_eq!((table.rows.len(), table.labels), (9, 8));

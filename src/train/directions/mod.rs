@@ -10,10 +10,8 @@ use tch::{Device, Kind, Tensor, no_grad_guard};
 
 use super::context::{Context, Material};
 use crate::base::random::{Purpose, normal, stream};
-use crate::base::tensor::{first_line, guarded};
-use crate::data::Fields;
+use crate::base::tensor::{first_line, guarded, selected};
 use crate::data::batches::in_order;
-use crate::data::fields::MASK;
 use crate::data::order::epoch_order;
 use crate::model::network::{Tap, Tape, UNRECORDED};
 use crate::subspace::Directed;
@@ -64,7 +62,7 @@ fn directions(context: &Context, layers: &[Directed]) -> Result<Vec<Tensor>> {
             for (layer, components) in layers.iter().zip(&mut found) {
                 // A layer that is computed in parts has one input.
                 for tap in taps.iter().filter(|tap| tap.layer == layer.name && tap.from == 0) {
-                    components.add(&rows(tap, &samples))?;
+                    components.add(&rows(tap, tap.mask(model.network.as_ref(), &samples)))?;
                 }
             }
             Ok(())
@@ -93,15 +91,8 @@ fn report(found: &[Components], images: i64) {
 }
 
 /// Returns the inputs of a layer as rows `[N, in]`, without those of tokens that only fill up a text.
-fn rows(tap: &Tap, samples: &Fields) -> Tensor {
-    let input = &tap.input;
-    let all = input.to_kind(Kind::Float).flatten(0, -2);
-    match samples.find(MASK) {
-        Some(mask) if mask.size()[..] == input.size()[..input.dim() - 1] => {
-            all.index_select(0, &mask.flatten(0, -1).nonzero().squeeze_dim(1))
-        }
-        _ => all,
-    }
+fn rows(tap: &Tap, mask: Option<&Tensor>) -> Tensor {
+    selected(tap.input.to_kind(Kind::Float).flatten(0, -2), mask)
 }
 
 /// The cosine with its predecessor from which on a component counts as found, PEFT's `tau`.

@@ -220,6 +220,12 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
     assert_eq!(import(&place, &[place.path("first")], &["--force"]), imported, "a folder of models is all of them");
     let twice = error_line(importing(&place, &[place.path("first"), folders[0].clone()], &[]), 1);
     assert_has(&twice, &["particle-0: is given twice"]);
+    let inner = folders[0].join("second");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("adapter_config.json"), "{}").unwrap();
+    let warned = messages(&importing(&place, &folders, &["--force"]).output().unwrap());
+    assert_has(&warned, &["particle-0: is read alone; the folders second in it are adapters or models, too"]);
+    std::fs::remove_dir_all(&inner).unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();
     let empty = error_line(importing(&place, &[place.path("empty")], &[]), 1);
     assert_has(&empty, &["empty: holds neither an adapter (adapter_config.json) nor a model (model.safetensors)"]);

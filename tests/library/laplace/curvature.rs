@@ -61,6 +61,25 @@ fn kron_of_a_vision_transformer_predicts_as_its_formed_matrix() {
     }
 }
 
+/// The prompts one after the other, each in a batch as long as itself.
+fn prompts_alone() -> Vec<Fields> {
+    let lengths = [(0, 6), (2, 4), (1, 2)];
+    lengths.iter().map(|(at, tokens)| prompts().map(|row| row.narrow(1, *at, 1).narrow(2, 0, *tokens))).collect()
+}
+
+/// Tokens that only fill up a text are no data, wherever a batch ends.
+#[test]
+fn kron_of_a_language_network_is_the_same_in_batches_of_other_lengths() {
+    let setting = Setting::language();
+    let maps = Maps::all(&*setting.subspace).unwrap();
+    for tokens in [Tokens::Expand, Tokens::Reduce] {
+        let shape = Shape { tokens, ..shape(Structure::Kron) };
+        let together = fitted(&maps, shape, &[setting.pass(&maps, &prompts())]);
+        let alone: Vec<Pass> = prompts_alone().iter().map(|prompt| setting.pass(&maps, prompt)).collect();
+        near(&formed(&fitted(&maps, shape, &alone)), &formed(&together), 1e-10, &format!("{tokens:?}"));
+    }
+}
+
 #[test]
 fn drawn_weights_have_the_covariance_of_the_formed_matrix() {
     let setting = Setting::new("timm_scripted.pt", "[head.checkpoint]");

@@ -11,7 +11,7 @@ fn linear(role: Role) -> (Maps, impl Fn(&Tensor) -> Pass) {
         let logits = output.squeeze_dim(1);
         let source = if role.is_head() { Source::Logits } else { Source::Layer(0) };
         let layers = vec![Layer { outputs: 2, tokens: 1, uses: vec![Use { from: 0, output }] }];
-        Pass { logits, layers, sites: vec![Site { input: features.unsqueeze(1), source }] }
+        Pass { logits, layers, sites: vec![Site { input: features.unsqueeze(1), mask: None, source }] }
     };
     (maps, pass)
 }
@@ -99,7 +99,7 @@ impl Net {
         let features = output.tanh().mean_dim([1i64].as_slice(), false, Kind::Double);
         let logits = features.matmul(&head.tr()) + head_bias;
         let (batch, tokens) = (x.size()[0], x.size()[1]);
-        let site = |input: &Tensor, source| Site { input: input.detach(), source };
+        let site = |input: &Tensor, source| Site { input: input.detach(), mask: None, source };
         let mut sites =
             vec![site(&features.unsqueeze(1), Source::Logits), site(&Tensor::ones([batch, 1, 1], F64), Source::Logits)];
         let mut layers = Vec::new();
@@ -308,7 +308,7 @@ fn numbers_equal_laplace_torch() {
         let features = tensor(rows, &[-1, 3]);
         let ones = Tensor::ones([features.size()[0], 1, 1], F64);
         let logits = features.matmul(&tensor(&weight, &[3, 1])) + bias[0];
-        let sites = [features.unsqueeze(1), ones].map(|input| Site { input, source: Source::Logits });
+        let sites = [features.unsqueeze(1), ones].map(|input| Site { input, mask: None, source: Source::Logits });
         Pass { logits, layers: Vec::new(), sites: sites.into() }
     };
     let theta = Tensor::cat(&[tensor(&weight, &[3]), tensor(&bias, &[1])], 0);

@@ -16,6 +16,10 @@ pub const USUAL: [&str; 3] = ["", "data", "default"];
 /// The name of a configuration that has none.
 pub const DEFAULT: &str = "default";
 
+/// The words by which Python's `datasets` recognises splits in the names of files and folders.
+const SPLITS: [&str; 10] =
+    ["train", "training", "validation", "valid", "dev", "val", "test", "testing", "eval", "evaluation"];
+
 /// The configuration whose tables are read.
 #[derive(Clone, Copy)]
 pub enum Wanted<'a> {
@@ -35,23 +39,28 @@ pub fn ambiguous<S: std::borrow::Borrow<str>>(place: &Path, configurations: &[S]
     format!("{}: has several configurations: set config in [data.parquet] to one of {known}", place.display())
 }
 
-/// Returns the tables in a folder, or else in its folders one level down, by the split that their names say.
+/// Returns the tables in a folder, or else in its folders one level down, by the split that their names say. Hidden files are none: macOS puts
+/// one beside each file.
 pub fn of_names(place: &Place, folder: &str) -> Result<BTreeMap<String, Vec<String>>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let (files, folders) = place.entries(folder)?;
+    let (mut files, folders) = place.entries(folder)?;
+    files.retain(|file| !file.starts_with('.'));
     for file in files {
         if let Some(stem) = file.strip_suffix(ENDING) {
             found.entry(split_of(stem).to_string()).or_default().push(joined(folder, &file));
         }
     }
     if found.is_empty() {
-        let is_numbered = |file: &&String| {
-            file.strip_suffix(ENDING).is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()))
-        };
         for split in folders {
             let inside = joined(folder, &split);
             let (files, _) = place.entries(&inside)?;
-            let tables: Vec<String> = files.iter().filter(is_numbered).map(|file| joined(&inside, file)).collect();
+            // In a folder with the name of a split all tables are its own: Spark calls them part-00000-….
+            let is_own = |stem: &str| match SPLITS.contains(&split.as_str()) {
+                true => !stem.starts_with('.'),
+                false => stem.bytes().all(|byte| byte.is_ascii_digit()),
+            };
+            let tables = files.iter().filter(|file| file.strip_suffix(ENDING).is_some_and(is_own));
+            let tables: Vec<String> = tables.map(|file| joined(&inside, file)).collect();
             if !tables.is_empty() {
                 found.insert(split, tables);
             }
@@ -78,5 +87,11 @@ pub fn numbered(stem: &str) -> Option<Numbered<'_>> {
 
 /// Returns the split that the name of a table without its ending says.
 fn split_of(stem: &str) -> &str {
-    numbered(stem).map_or(stem, |numbered| numbered.split)
+    numbered(stem).map_or_else(|| without_number(stem), |numbered| numbered.split)
+}
+
+/// Returns the split of a stem such as `train-0`, `train_0` or `train0`, and any other stem as it is.
+fn without_number(stem: &str) -> &str {
+    let word = stem.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_', '.', ' ']);
+    if SPLITS.contains(&word) { word } else { stem }
 }

@@ -29,6 +29,11 @@ fn names_say_the_split() {
     is(&["train/a.jpg", "data/labels.csv"], Wanted::Only, &[]);
     is(&["plain_text/test-00000-of-00001.parquet", "images/a.jpg"], Wanted::Only, &[("test", 1)]);
     is(&["plain_text/test-00000-of-00001.parquet"], Wanted::Published("other"), &[]);
+    // These are splits for `datasets.load_dataset` (version 5.2), too.
+    is(&["train-0.parquet", "train-1.parquet", "test_0.parquet"], Wanted::Only, &[("test", 1), ("train", 2)]);
+    is(&["train/part-0.parquet", "train/part-00001-3f-c000.snappy.parquet"], Wanted::Only, &[("train", 2)]);
+    is(&["data/valid/a.parquet", "data/test/0.parquet"], Wanted::Only, &[("test", 1), ("valid", 1)]);
+    is(&["train.parquet", "._train.parquet", "crops-0.parquet"], Wanted::Only, &[("crops-0", 1), ("train", 1)]);
     let several = found(&["small/test.parquet", "large/test.parquet"], Wanted::Only).unwrap_err().to_string();
     assert!(several.ends_with("set config in [data.parquet] to one of large, small"), "{several}");
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
+use crate::base::outside::of_csv_cell;
 use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
@@ -203,7 +204,8 @@ impl List {
             rows.paths.push(self.root.join(&row[path]));
             match self.has_numbers() {
                 true => rows.numbers.push(number(&row[label], learnt, &at)?),
-                false => rows.labels.push(row[label].to_string()),
+                // The list may be one of `bella predict`.
+                false => rows.labels.push(of_csv_cell(&row[label]).to_string()),
             }
             rows.splits.push(match split {
                 Some(column) => SplitName::of_word(&row[column])
