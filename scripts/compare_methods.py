@@ -142,6 +142,14 @@ class Measured:
         return other
 
 
+def t_quantile(degrees):
+    """The quantile of Student's t; beyond the list by its expansion around the normal one (Abramowitz and Stegun, 26.7.5)."""
+    if degrees <= len(QUANTILES):
+        return QUANTILES[degrees - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
 def summary(values):
     """Mean and half width of the 95 % interval; None for what is not defined."""
     known = [value for value in values if value is not None and not math.isnan(value)]
@@ -151,7 +159,7 @@ def summary(values):
     if len(known) < 2:
         return mean, None
     deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))
-    quantile = QUANTILES[min(len(known) - 2, len(QUANTILES) - 1)]
+    quantile = t_quantile(len(known) - 1)
     return mean, quantile * deviation / math.sqrt(len(known))
 
 

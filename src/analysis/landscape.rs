@@ -19,6 +19,7 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::predict::{Members, Predictor};
 use crate::results::store::{self, Table};
+use crate::run::LANDSCAPE;
 use crate::session::Opened;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::WeightSpace;
@@ -177,7 +178,7 @@ impl Landscape {
             errors(&opened.session.model, subspace, &rows, &coefficients, &images, sizes)
         };
         let (train, test) = (over(SplitName::Train)?, over(SplitName::Test)?);
-        let (csv, marks) = (opened.run.path().join("landscape.csv"), opened.run.path().join("landscape-particles.csv"));
+        let [csv, marks, _] = LANDSCAPE.map(|name| opened.run.path().join(name));
         let lines = points.iter().zip(train.iter().zip(&test)).map(|((x, y), (train, test))| [*x, *y, *train, *test]);
         write(&csv, ["x", "y", "train_error", "test_error"], lines)?;
         let named = self.particles.iter().zip(plane.particles()).map(|(particle, (x, y))| [*particle as f64, x, y]);

@@ -28,6 +28,7 @@ use crate::model::Model;
 use crate::model::network::UNRECORDED;
 use crate::posterior::Posterior;
 use crate::results::store::{self, Table};
+use crate::run::SENSITIVITY;
 use crate::session::Opened;
 use crate::subspace::Subspace;
 
@@ -197,7 +198,7 @@ impl Sensitivities {
     }
 
     fn write(&self, opened: &Opened) -> Result<()> {
-        let path = opened.run.path().join("sensitivity.csv");
+        let path = opened.run.path().join(SENSITIVITY);
         let columns =
             ["index", "label", "class", "sensitivity", "variance", "error", "loss", "loo_loss", "label_replaced"];
         let mut table = Table::new(columns);

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::tensor::host_f64;
 use crate::results::store::{Table, write};
+use crate::run::SIMILARITY;
 use crate::session::Opened;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::WeightSpace;
@@ -31,7 +32,7 @@ pub fn of_run(opened: &Opened) -> Result<(Vec<Similarity>, PathBuf)> {
     let theta = opened.stored()?.posterior.theta();
     let particles = theta.size()[0] as usize;
     let all = similarities(opened.session.subspace()?, theta).with_context(|| opened.run.id())?;
-    let path = opened.run.path().join("similarity.csv");
+    let path = opened.run.path().join(SIMILARITY);
     let mut table = Table::new(["block", "i", "j", "cosine", "distance"]);
     for Similarity { block, cosines, distances } in &all {
         for (pair, (cosine, distance)) in cosines.iter().zip(distances).enumerate() {

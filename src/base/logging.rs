@@ -109,11 +109,16 @@ pub fn bar_with_numbers(length: usize, what: &'static str) -> ProgressBar {
 }
 
 fn drawn(length: Option<u64>, what: &'static str, template: &str) -> ProgressBar {
-    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
+    if !io::stderr().is_terminal() || is_dumb() || HUSHED.load(Ordering::Relaxed) > 0 {
         return ProgressBar::hidden();
     }
     let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new).with_style(look(template)).with_prefix(what);
     BARS.add(bar)
+}
+
+/// Returns whether the terminal says that it moves no cursor.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Returns the look of a template, which is a constant and known to be valid.
@@ -247,7 +252,7 @@ struct Narrower {
 /// Returns the target of all bars: standard error, or nothing if that is no terminal.
 fn target() -> ProgressDrawTarget {
     let term = Term::buffered_stderr();
-    match term.features().is_attended() {
+    match term.features().is_attended() && !is_dumb() {
         true => {
             let narrower = Narrower { term, is_line_full: AtomicBool::new(false) };
             ProgressDrawTarget::term_like_with_hz(Box::new(narrower), REDRAWS_PER_SECOND)

@@ -6,6 +6,7 @@ use clap::Args;
 use super::options::{ComputeArgs, OverrideArgs};
 use crate::analysis::landscape::{Computed, Landscape};
 use crate::base::small::Usage;
+use crate::run::LANDSCAPE;
 use crate::session::Opened;
 
 /// Compute train and test error over the plane through three particles (landscape.csv and landscape.svg in the run).
@@ -56,7 +57,7 @@ pub fn run(args: &LandscapeArgs) -> Result<()> {
         chunk: usize::from(args.chunk),
     };
     let Computed { csv, marks, lowest: [train, test] } = landscape.compute(&opened)?;
-    let picture = opened.run.path().join("landscape.svg");
+    let picture = opened.run.path().join(LANDSCAPE[2]);
     crate::report::figures::landscape::draw(&csv, &marks, &picture)?;
     println!("lowest error on the plane: train {train:.4}, test {test:.4}");
     tracing::info!("picture: {}, numbers: {}", picture.display(), csv.display());

@@ -12,16 +12,16 @@ use crate::schema::Reader;
 impl Training {
     /// Checks that the method follows the loss and the images that `[train]` asks for.
     pub(super) fn check_loss(&self, root: &Reader) {
-        let (method, post_hoc) = (&self.method.key, self.method.spec.post_hoc().is_some());
+        let (method, fitted) = (&self.method.key, self.method.spec.fits_likelihood());
         let sampled = (self.train.sampling != Sampling::Shuffled).then_some("sampling");
         let changed = self.train.changed_loss();
-        if let Some(key) = changed.or(sampled).filter(|_| post_hoc) {
+        if let Some(key) = changed.or(sampled).filter(|_| fitted) {
             let why = format!(
                 "{key}: method.{method} is fitted to the plain likelihood of every image once, which the particles would not \
                  maximise: leave it out"
             );
             root.problem("train", why);
-        } else if let Some(key) = changed.filter(|_| self.method.spec.needs_classes()) {
+        } else if let Some(key) = changed.filter(|_| self.method.spec.has_own_loss()) {
             let why = format!("{key}: method.{method} has a loss of its own, of the plain likelihood: leave it out");
             root.problem("train", why);
         }

@@ -225,6 +225,12 @@ impl TrainSpec {
         keys.into_iter().find(|(_, factor)| *factor != 1.0).map(|(key, _)| key)
     }
 
+    /// Returns the first key whose value changes the schedule of the learning rate.
+    pub fn changed_schedule(&self) -> Option<&'static str> {
+        let warms_up = (self.warmup_steps > 0).then_some("warmup_steps");
+        warms_up.or((self.schedule != Schedule::Cosine).then_some("schedule"))
+    }
+
     /// Returns the first key whose value changes the loss of a label.
     pub(super) fn changed_loss(&self) -> Option<&'static str> {
         let smoothed = (self.label_smoothing > 0.0).then_some("label_smoothing");

@@ -49,7 +49,10 @@ impl Training {
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| &s.key) };
+        let context = MethodContext {
+            subspace: subspace.as_ref().map_or("", |s| &s.key),
+            scaled_by: subspace.as_ref().and_then(|s| s.spec.scaled_by()),
+        };
         // A posterior that is evaluated has been trained: the rules of training do not concern it.
         let trains = images == Images::OfTraining;
         let lenient = (!trains).then(|| root.without_rules());
@@ -226,6 +229,10 @@ impl Training {
         if let Some(key) = self.train.changed_rate() {
             let why = format!("{key}: {own} is its own optimizer, with one rate for all columns: leave it out");
             root.problem("train", why);
+        }
+        let is_idle = self.method_entry().is_some_and(|entry| matches!(entry.update, Update::OwnAfter(_)));
+        if let Some(key) = self.train.changed_schedule().filter(|_| is_idle) {
+            root.problem("train", format!("{key}: {own} has steps of its own length; leave it out"));
         }
         if self.train.clip_norm.is_some() {
             root.problem("train", format!("clip_norm: {own} has its own update; leave it out"));

@@ -18,6 +18,8 @@ pub(super) const MAX_PARTICLES: i64 = 100_000;
 pub struct MethodContext<'a> {
     /// The key of the subspace; empty if the config has none that can be read, which is a problem of its own.
     pub subspace: &'a str,
+    /// The setting of the subspace by which its weights are no sums of updates.
+    pub scaled_by: Option<&'static str>,
 }
 
 impl MethodContext<'_> {
@@ -107,6 +109,16 @@ pub trait MethodSpec: Resolved {
     /// gradients. Such a method does not learn free answers.
     fn needs_classes(&self) -> bool {
         false
+    }
+
+    /// Returns whether the particles are trained by a loss of the method's own, of the plain labels, in place of the one that `[train]` asks for.
+    fn has_own_loss(&self) -> bool {
+        false
+    }
+
+    /// Returns whether what is fitted after training is fitted to the likelihood of the labels.
+    fn fits_likelihood(&self) -> bool {
+        self.post_hoc().is_some()
     }
 
     /// Returns whether the method takes the logits for linear in what enters the head, which those that a network bounds are not.

@@ -154,15 +154,17 @@ impl Scratch {
         // weights w_k w_l. Weights of 1 have the denominator m − 1.
         let others = total - squares / total;
         let pairwise_kl = if others > 0.0 { (negative_entropies - total * cross) / others } else { 0.0 };
-        // Mutual information and the two divergences are ≥ 0 in exact arithmetic. `max` removes the rounding error of
-        // equal members.
+        // Mutual information and the two divergences are ≥ 0 in exact arithmetic, and 0 for equal members. What a difference of two
+        // entropies has by rounding alone would put images in an order.
+        let rounding = 8.0 * f64::EPSILON * predictive_entropy.max(1.0);
+        let or_zero = |value: f64| if value > rounding { value } else { 0.0 };
         Ok(Sample {
             guess: PerAverage::each(|average| self.guess(average)),
             predictive_entropy,
             expected_entropy,
-            mutual_information: (predictive_entropy - expected_entropy).max(0.0),
-            diversity_kl: diversity_kl.max(0.0),
-            pairwise_kl: pairwise_kl.max(0.0),
+            mutual_information: or_zero(predictive_entropy - expected_entropy),
+            diversity_kl: or_zero(diversity_kl),
+            pairwise_kl: or_zero(pairwise_kl),
             disagreement: pair_disagreement(&mut self.votes),
             energy: -self.mean_logit_log_sum,
             expected_energy: -self.mean_log_sum(predictions),

@@ -138,6 +138,19 @@ fn equal_weights_change_no_bit_and_a_weight_of_0_removes_a_member() {
     }
 }
 
+#[test]
+fn equal_members_do_not_disagree_at_all() {
+    for (members, classes) in [(2, 2), (3, 10), (5, 7), (7, 1000)] {
+        let logit = |i: usize| 4.0 * ((i * i + 3 * i) as f32).sin();
+        let one: Vec<f32> = (0..40 * classes).map(logit).collect();
+        let labels: Vec<u32> = (0..40).map(|i| i % classes as u32).collect();
+        let spread = scores(members, &labels, one.repeat(members)).uncertainty.spread.unwrap();
+        for values in [spread.mutual_information, spread.diversity_kl, spread.pairwise_kl] {
+            assert!(values.iter().all(|value| *value == 0.0), "{members} members, {classes} classes: {values:?}");
+        }
+    }
+}
+
 fn seven_classes() -> Scores {
     let mut logits = vec![];
     for (k, i) in (0..3).flat_map(|k| (0..40).map(move |i| (f64::from(k), f64::from(i)))) {

@@ -103,10 +103,9 @@ settings! {
         pub normalize: Option<Normalize>,
             by |reader| read_normalize(reader, &path, kind, medium_of(kind, inputs, tokenizer.is_some()), &usual);
         /// Filter by which images get the size of the network's input.
-        pub interpolation: Interpolation =
-            usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
+        pub interpolation: Interpolation = usual.default_interpolation(), omit Interpolation::Bicubic;
         /// Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.
-        pub crop_pct: f64 = usual.crop_pct.unwrap_or(1.0), in between(0.1, 1.0), omit 1.0;
+        pub crop_pct: f64 = usual.default_crop_pct(), in between(0.1, 1.0), omit 1.0;
         // What the folder of a text encoder states for sentence-transformers.
         stated: Stated, given if kind == Kind::Encoder { Stated::of(&path) } else { Stated::default() };
         /// Most tokens of a text; by default what a folder of sentence-transformers says, or else 512, or what the network reads if that is

@@ -137,14 +137,20 @@ fn rebuild(out: &Path, experiment: &str) -> Result<Option<Rebuilt>> {
     })
 }
 
-/// Returns the rows of all runs of an experiment that are no trials, those of the run that was evaluated first before others.
+/// Returns the rows of all runs of an experiment that are no trials, those of the run that was evaluated first before others. A run whose rows are
+/// damaged, or are those of another one, as in the copy of a folder, is left out with a warning.
 fn table_of(out: &Path, experiment: &str) -> Result<Table> {
     let mut own = RunFolder::all(out)?;
     own.retain(|run| experiment_of(run) == experiment && run.trial().is_none() && run.metrics().is_file());
     let changed = |run: &RunFolder| run.metrics().metadata().and_then(|facts| facts.modified());
     own.sort_by_cached_key(|run| changed(run).unwrap_or(SystemTime::UNIX_EPOCH));
     let mut table = Table::default();
-    own.iter().try_for_each(|run| runs::read_of(run, &run.metrics()).map(|rows| table.extend(rows)))?;
+    for run in &own {
+        match runs::read_of(run, &run.metrics()) {
+            Ok(rows) => table.extend(rows),
+            Err(error) => tracing::warn!("{error:#}; its rows are left out"),
+        }
+    }
     Ok(table)
 }
 

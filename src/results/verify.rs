@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::base::files::{is_there, read_text};
+use crate::base::files::{is_there, listed, read_text};
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
@@ -108,11 +108,10 @@ fn verify_tables(folder: &Path, found: &mut Verified) {
     }
 }
 
-/// Returns the files of a folder with an extension, sorted.
+/// Returns the files of a folder with an extension, sorted, without hidden ones.
 fn files_in(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
-    files.sort();
+    let mut files = listed(folder).unwrap_or_default();
+    files.retain(|path| path.extension().is_some_and(|found| found == extension));
     files
 }
 

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 use super::RunFolder;
 use super::settings::{Settings, distinction, fits};
 use crate::base::files::listed;
+use crate::base::mapped::Mapped;
+use crate::base::tensor_file::{RUN, described};
 use crate::experiment::{Experiment, digest_in};
 use crate::hub::commit_in;
 
@@ -132,10 +134,11 @@ fn ambiguous(named: &str, runs: &Path, matching: &[&RunFolder]) -> Ambiguous {
     Ambiguous { text, runs: lines }
 }
 
-/// Returns the finished run whose posterior is the youngest. Trials of sweeps do not count.
+/// Returns the finished run whose posterior is the youngest. Trials of sweeps do not count, and a folder with the posterior of another run, such
+/// as a copy, only where there is no other.
 fn latest(runs: &Path) -> Result<RunFolder> {
     let finished = all_runs(runs)?.into_iter().filter(|run| run.is_finished() && run.trial().is_none());
-    let latest = finished.max_by_key(|run| modified(&run.posterior()));
+    let latest = finished.max_by_key(|run| (!run.is_of_another(), modified(&run.posterior())));
     latest.with_context(|| {
         format!("no finished run below {} (trials of sweeps do not count): run `bella train --config FILE` first, or name a run", runs.display())
     })
@@ -154,6 +157,15 @@ fn all_runs(runs: &Path) -> Result<Vec<RunFolder>> {
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
+}
+
+impl RunFolder {
+    /// Returns whether the posterior says that it belongs to another run.
+    fn is_of_another(&self) -> bool {
+        let file = std::fs::File::open(self.posterior()).ok();
+        let map = file.and_then(|file| Mapped::new(&file, &self.posterior()).ok());
+        map.and_then(|map| described(&map, RUN).ok()?).is_some_and(|run| run != self.id())
+    }
 }
 
 fn modified(path: &Path) -> SystemTime {

@@ -29,6 +29,12 @@ pub const IMAGES: &str = "images";
 /// bytes that file systems allow.
 const LONGEST_STEM: usize = 180;
 
+/// The files of analyses of a run's particles, in its folder: the plane through three of them, its particles and its picture; how similar all
+/// are; and how much each training image matters.
+pub const LANDSCAPE: [&str; 3] = ["landscape.csv", "landscape-particles.csv", "landscape.svg"];
+pub const SIMILARITY: &str = "similarity.csv";
+pub const SENSITIVITY: &str = "sensitivity.csv";
+
 /// The start of the names of TensorBoard's event files.
 const EVENTS: &str = "events.out.tfevents.";
 
@@ -260,12 +266,13 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Removes the files that a repeated run writes again.
+    /// Removes the files that a repeated run writes again, and those of analyses of its former particles.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
         let own = [self.ood(), self.conformal()];
         let files = [self.resume_file(), self.posterior(), self.history(), self.metrics(), self.record()];
-        let files = files.into_iter().chain(own);
+        let analyses = LANDSCAPE.into_iter().chain([SIMILARITY, SENSITIVITY]).map(|name| self.path.join(name));
+        let files = files.into_iter().chain(own).chain(analyses);
         let logs = self.event_files().into_iter().chain([self.hook_log()]);
         for file in files.chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;

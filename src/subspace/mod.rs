@@ -114,6 +114,11 @@ pub trait SubspaceSpec: Resolved {
     fn rank(&self) -> Option<i64> {
         None
     }
+
+    /// Returns the setting by which weights are no sums of updates, as [`Subspace::scaled_by`] does.
+    fn scaled_by(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A registered subspace.

@@ -221,6 +221,18 @@ fn a_results_file_that_a_spreadsheet_has_saved_is_made_anew_from_the_runs() {
     }
     let results = place.path("results").display().to_string();
     assert_has(&crate::common::done(bella(&["report", "--rebuild", &results])), &["tiny.csv: 4 rows, as its runs say"]);
+    // A copy of a run's folder is no run of its own, and blocks nothing.
+    let run = place.runs()[0].clone();
+    let copy = run.with_file_name(format!("{}-backup", run.file_name().unwrap().to_str().unwrap()));
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(&run).unwrap().flatten().filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let rebuilt = bella(&["report", "--rebuild", &results]).output().unwrap();
+    assert_eq!(rebuilt.status.code(), Some(0), "{}", messages(&rebuilt));
+    assert_has(&messages(&rebuilt), &["-backup/metrics.csv: belongs to the run", "its rows are left out"]);
+    let latest = bella::run::RunFolder::find(&place.path("results"), None).unwrap();
+    assert!(!latest.id().ends_with("-backup"), "{}", latest.id());
 }
 
 /// A CSV text whose first accuracy has another last digit.

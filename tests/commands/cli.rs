@@ -145,8 +145,11 @@ fn a_finished_run_is_recognised_and_force_repeats_it_bit_for_bit() {
     assert!(!messages(&output).contains("epoch 1/2"), "{}", messages(&output));
     assert_eq!(posterior.metadata().unwrap().modified().unwrap(), written);
 
+    let analysis = place.run().join("similarity.csv");
+    std::fs::write(&analysis, "of the former particles").unwrap();
     let output = place.train(&[]).arg("--force").output().unwrap();
     assert_has(&messages(&output), &["epoch 1/2", "epoch 2/2"]);
+    assert!(!analysis.exists());
     assert_ne!(posterior.metadata().unwrap().modified().unwrap(), written);
     assert_eq!(tensor_bytes(&posterior, "theta"), theta);
     let again = place.results();

@@ -306,6 +306,7 @@ fn images_are_mixed() {
     }
     for (method, expected) in [
         ("[method.ibdr]\nparticles = 2\nstd = 0.01", "method.ibdr has a loss of its own"),
+        ("[method.svgd]\nparticles = 2\ngamma = 0.01\nspace = \"logits\"", "method.svgd has a loss of its own"),
         ("[method.laplace]\nparticles = 2", "method.laplace is fitted to the plain likelihood"),
         ("[method.vogn]\nparticles = 2\nlr = 0.1\ness = 32", "method.vogn takes squared gradients of single images"),
     ] {
@@ -318,6 +319,19 @@ fn images_are_mixed() {
         place.write("tiny.toml", other.as_bytes());
         assert_has(&error_line(place.train(&["train.mixup.alpha=0.8"]), 2), &["mixup", expected]);
     }
+    // The loss of these is that of the table, whatever pushes the particles apart.
+    let place = Place::with_tiny();
+    let features = |more: &[&str]| {
+        let sets = [&["method.svgd.space=features", "train.epochs=1", "train.batches=shared"], more].concat();
+        place.train(&sets).args(["--no-eval", "--force"]).output().unwrap()
+    };
+    let losses = [&[][..], &["train.label_smoothing=0.3"], &["train.mixup.alpha=0.8"]].map(|more| {
+        let output = features(more);
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        let shown = messages(&output);
+        shown.split("loss ").nth(1).unwrap().split_whitespace().next().unwrap().to_string()
+    });
+    assert!(losses[0] != losses[1] && losses[0] != losses[2], "{losses:?}");
 }
 
 /// The average of theta is what is validated and kept, a paused run goes on with it, and one that takes in theta alone is theta.

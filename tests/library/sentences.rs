@@ -274,6 +274,10 @@ fn configs_say_what_takes_the_place_of_a_refused_default() {
         assert_has(&error_line(check(sets), 2), &["1_Pooling/config.json: no JSON", "unit_features"]);
     }
     done(check(&["checkpoint.features=mean", "checkpoint.unit_features=true", "checkpoint.max_tokens=24"]));
+    // So says the config that a run of it saves, also where the usual value takes the place.
+    let usual = ["checkpoint.features=mean", "checkpoint.unit_features=false", "checkpoint.max_tokens=24"];
+    done(with(place.command("train", &usual), &["--no-eval"]));
+    done(place.command("eval", &[]));
 }
 
 /// `inspect` says what a folder asks for, and `init` writes what takes the place of what bella does not do.

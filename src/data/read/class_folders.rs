@@ -233,9 +233,14 @@ pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>, others: &mut Vec<PathBuf
     Ok(())
 }
 
+/// Further endings of JPEG (of which MPO of cameras with two lenses is a kind) and BMP, in small letters.
+const FURTHER_ENDINGS: [&str; 5] = ["jpe", "jfi", "jif", "mpo", "dib"];
+
 /// Returns whether the extension belongs to a format that can be decoded.
 pub fn is_image(path: &Path) -> bool {
-    ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
+    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+    FURTHER_ENDINGS.iter().any(|known| ending == *known)
+        || ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
 }
 
 /// Returns the entries of `folder`, in no particular order.

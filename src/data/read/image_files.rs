@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use image::ImageFormat;
 use rayon::prelude::*;
 
 use crate::base::small::counted;
@@ -204,30 +205,52 @@ fn unpack(files: &Files, request: &Request) -> Result<(Packed, Vec<(usize, anyho
 }
 
 /// The endings of images that bella does not decode, in small letters.
-const UNREAD_ENDINGS: [&str; 18] = [
-    "arw", "avif", "cr2", "cr3", "dng", "exr", "hdr", "heic", "heif", "ico", "j2k", "jp2", "jxl", "nef", "psd", "raf",
-    "svg", "tga",
+const UNREAD_ENDINGS: [&str; 27] = [
+    "arw", "avif", "avifs", "cr2", "cr3", "cur", "dds", "dng", "exr", "hdr", "heic", "heif", "icb", "ico", "j2c",
+    "j2k", "jp2", "jpx", "jxl", "nef", "pcx", "psd", "qoi", "raf", "svg", "tga", "xbm",
 ];
 
-/// Returns a sentence about the images among the files of a folder that bella does not decode; `None` if there is none.
+/// Returns a sentence about the images among the files of a folder that are not taken: those that bella does not decode, and those that it takes
+/// for none by their names; `None` if there is none.
 pub fn images_among(others: &[PathBuf], folder: &Path) -> Option<String> {
     let ending = |path: &PathBuf| path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    let found: Vec<String> =
-        others.iter().filter_map(ending).filter(|ending| UNREAD_ENDINGS.contains(&ending.as_str())).collect();
-    let endings: BTreeSet<String> = found.iter().map(|ending| format!(".{ending}")).collect();
-    (!found.is_empty()).then(|| {
-        format!(
-            "{}: {} in a form that bella does not decode ({}): save what you need as JPEG or PNG",
-            folder.display(),
-            counted(found.len(), "image is", "images are"),
-            endings.into_iter().collect::<Vec<_>>().join(", ")
-        )
-    })
+    let is_unread = |path: &&PathBuf| ending(path).is_some_and(|ending| UNREAD_ENDINGS.contains(&ending.as_str()));
+    let (unread, rest): (Vec<&PathBuf>, Vec<&PathBuf>) = others.iter().partition(is_unread);
+    let unnamed: Vec<&PathBuf> = rest.into_iter().filter(|path| begins_as_image(path)).collect();
+    let endings = |of: &[&PathBuf]| -> String {
+        let shown =
+            |path: &&PathBuf| ending(path).map_or("without an ending".to_string(), |ending| format!(".{ending}"));
+        of.iter().map(shown).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let sentences = [
+        (!unread.is_empty()).then(|| {
+            let count = counted(unread.len(), "image is", "images are");
+            format!(
+                "{count} in a form that bella does not decode ({}): save what you need as JPEG or PNG",
+                endings(&unread)
+            )
+        }),
+        (!unnamed.is_empty()).then(|| {
+            let count = counted(unnamed.len(), "image has the name", "images have the names");
+            format!("{count} of none ({}): give them the endings of their forms", endings(&unnamed))
+        }),
+    ];
+    let found: Vec<String> = sentences.into_iter().flatten().collect();
+    (!found.is_empty()).then(|| format!("{}: {}", folder.display(), found.join("; ")))
+}
+
+/// Returns whether a file begins as one of the forms that bella decodes. Forms whose first bytes a text may have, such as `BM`, do not count.
+fn begins_as_image(path: &Path) -> bool {
+    let mut start = [0; 16];
+    let read = std::fs::File::open(path).and_then(|file| std::io::Read::read(&mut { file }, &mut start));
+    let known = [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::Gif, ImageFormat::WebP, ImageFormat::Tiff];
+    read.is_ok_and(|count| image::guess_format(&start[..count]).is_ok_and(|format| known.contains(&format)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::read::class_folders::is_image;
 
     #[test]
     fn photos_of_phones_are_named_and_notes_are_not() {
@@ -240,5 +263,17 @@ mod tests {
             of(&["1.HEIC", "2.heic", "3.avif", "notes.md"]).unwrap(),
             "a: 3 images are in a form that bella does not decode (.avif, .heic): save what you need as JPEG or PNG"
         );
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+            folder.path().join(name)
+        };
+        let png = b"\x89PNG\r\n\x1a\n0000";
+        let others = [write("1.jpg_large", png), write("2", png), write("README", b"BMP files"), write("3.heic", b"")];
+        let said = images_among(&others, Path::new("a")).unwrap();
+        let unnamed =
+            "2 images have the names of none (.jpg_large, without an ending): give them the endings of their forms";
+        assert!(said.starts_with("a: 1 image is in a form") && said.ends_with(unnamed), "{said}");
+        assert!(["a.JPE", "a.mpo", "a.dib", "a.jpg"].iter().all(|name| is_image(Path::new(name))));
     }
 }

@@ -33,6 +33,8 @@ pub enum Label {
     Place(String),
     /// The name of a class, or the number of its place.
     Text(String),
+    /// A truth value of JSON.
+    Truth(bool),
     Null,
     Missing,
 }
@@ -155,7 +157,8 @@ fn label(bytes: Vec<u8>, endings: &Endings) -> Result<Label> {
         Value::Null => Ok(Label::Null),
         Value::String(text) => Ok(Label::Text(text.clone())),
         Value::Number(number) => Ok(Label::Place(number.to_string())),
-        _ => bail!("`{key}` must be a number or the name of a class"),
+        Value::Bool(truth) => Ok(Label::Truth(*truth)),
+        _ => bail!("`{key}` must be a number, a truth value or the name of a class"),
     }
 }
 

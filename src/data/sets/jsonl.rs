@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::base::files::is_there;
 use crate::data::lines::{Line, set_lines, write_lines};
@@ -105,7 +105,11 @@ impl Jsonl {
             return line.number(key).map(Label::Number);
         }
         let label = line.text(&self.label_key)?;
-        let class = known.of(&label).with_context(|| {
+        let class = match line.get(&self.label_key)? {
+            Value::Bool(truth) => known.truth(*truth),
+            _ => known.of(&label),
+        };
+        let class = class.with_context(|| {
             format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels{}", self.label_key, known.nor())
         })?;
         Ok(Label::Class(class))
@@ -254,6 +258,16 @@ mod tests {
         assert_eq!(set.splits().unwrap(), [SplitName::Train]);
         assert_eq!(split.select(&[1]).fingerprint(), split.select(&[1]).fingerprint());
         assert_ne!(split.select(&[1]).fingerprint(), split.select(&[0]).fingerprint());
+    }
+
+    #[test]
+    fn truth_values_are_places_or_the_words_that_are_called_so() {
+        let place = tempfile::tempdir().unwrap();
+        write(place.path(), "train.jsonl", "{\"text\": \"a\", \"label\": true}\n{\"text\": \"b\", \"label\": false}\n");
+        for (labels, expected) in [(LABELS, [1, 0]), ("labels = [\"True\", \"False\"]", [0, 1])] {
+            let set = set(&ENTRY, place.path(), &format!("{labels}\nprompt = \"{{text}}\""));
+            assert_eq!(load(&*set, SplitName::Train).unwrap().labels, expected, "{labels}");
+        }
     }
 
     #[test]

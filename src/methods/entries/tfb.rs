@@ -84,6 +84,11 @@ impl MethodSpec for Spec {
         true
     }
 
+    /// The spread is that at which predictions change, whatever the labels are.
+    fn fits_likelihood(&self) -> bool {
+        false
+    }
+
     fn predictive(&self) -> Predictive {
         Predictive::Draws(self.samples)
     }

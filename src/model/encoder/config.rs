@@ -101,6 +101,11 @@ impl Geometry {
         }
     }
 
+    /// Returns the token of padding, where texts that spell it have other positions than their masks say.
+    pub fn unplaced(&self) -> Option<i64> {
+        (self.family.numbering == Numbering::BehindPadding).then_some(self.padding)
+    }
+
     /// Returns whether a table of positions is added to the embeddings.
     pub fn has_positions(&self) -> bool {
         matches!(

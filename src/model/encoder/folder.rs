@@ -88,7 +88,8 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, asked: Asked) -> Result
     }
     let mut encoder = Encoder::new(geometry, context);
     let padding = Some(encoder.geometry.padding).filter(|token| *token < vocabulary);
-    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
+    let unplaced = encoder.geometry.unplaced();
+    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, unplaced, ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
     let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
     ensure!(

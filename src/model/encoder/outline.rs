@@ -155,8 +155,8 @@ impl Outline for Encoder {
 
     fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         let (context, vocabulary) = (Some(self.geometry.context()), Some(self.geometry.vocabulary));
-        let padding = Some(self.geometry.padding);
-        let limit = Limit { tokens: Some(self.tokens), context, vocabulary, padding, ..Limit::default() };
+        let (padding, unplaced) = (Some(self.geometry.padding), self.geometry.unplaced());
+        let limit = Limit { tokens: Some(self.tokens), context, vocabulary, padding, unplaced, ..Limit::default() };
         Ok(Box::new(Tokenizer::open(folder, limit, self.values())?))
     }
 

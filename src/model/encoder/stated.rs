@@ -42,9 +42,10 @@ impl Stated {
         self.encoded().map(|said| said.features)
     }
 
-    /// Returns whether such features are divided by their L2 norm.
+    /// Returns whether such features are divided by their L2 norm. Where a file is damaged, a config has to say it, and the value that it leaves
+    /// out otherwise is no default.
     pub fn is_unit(&self, features: &Option<Features>) -> bool {
-        self.encoded().is_some_and(|said| said.is_unit && *features == Some(said.features))
+        self.damage.is_some() || self.encoded().is_some_and(|said| said.is_unit && *features == Some(said.features))
     }
 
     /// Returns the most tokens of a text, no more than the network reads.

@@ -50,6 +50,22 @@ pub fn usual_normalize(path: &Path) -> Option<(String, Normalize)> {
 }
 
 impl Preprocessing {
+    /// Returns the filter of a config that names none. Where that of the folder is refused, a config has to name one, and the filter that a
+    /// saved config leaves out otherwise is no default.
+    pub fn default_interpolation(&self) -> Interpolation {
+        let usual = if self.refuses("interpolation") { Interpolation::Bilinear } else { Interpolation::Bicubic };
+        self.interpolation.unwrap_or(usual)
+    }
+
+    /// Returns the share that a centre crop keeps where a config names none; the same holds where that of the folder is refused.
+    pub fn default_crop_pct(&self) -> f64 {
+        self.crop_pct.unwrap_or(if self.refuses("crop_pct") { TIMM_CROP_PCT } else { 1.0 })
+    }
+
+    fn refuses(&self, key: &str) -> bool {
+        self.refused.iter().any(|refused| refused.key == key)
+    }
+
     /// Reads the values beside weights, a folder or a file. A missing file gives no values here; it is reported when the checkpoint is
     /// opened. A damaged one leaves the normalisation to the user.
     pub fn of(path: &Path) -> Preprocessing {

@@ -91,9 +91,21 @@ fn plain(class: &str) -> &str {
     class.strip_suffix("Fast").unwrap_or(class)
 }
 
+/// The types of networks whose class of tokenizers counts before the one that a folder names (`MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS` of
+/// transformers 5.24).
+const BEFORE_SETTINGS: [(&str, &str); 4] = [
+    ("qwen2", "Qwen2Tokenizer"),
+    ("modernbert", "TokenizersBackend"),
+    ("phi3", "TokenizersBackend"),
+    ("llava", "TokenizersBackend"),
+];
+
 /// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
 /// tells.
 pub fn class_of(settings: &Value, config: &Value) -> String {
+    if let Some((_, class)) = BEFORE_SETTINGS.iter().find(|(model_type, _)| config["model_type"] == *model_type) {
+        return class.to_string();
+    }
     let named = [settings, config].into_iter().find_map(|table| table["tokenizer_class"].as_str());
     let of_type = || config["model_type"].as_str().and_then(tokenizer_class);
     named.or_else(of_type).unwrap_or_default().to_string()

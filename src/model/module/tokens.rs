@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -33,6 +33,8 @@ pub struct Limit {
     pub vocabulary: Option<i64>,
     /// The token of padding, where the network's config tells it; it counts if the tokenizer names none, as older folders of RoBERTa do.
     pub padding: Option<i64>,
+    /// The token of padding of a network that gives it no position, also where a text spells it.
+    pub unplaced: Option<i64>,
 }
 
 /// A tokenizer that turns texts and pairs of texts into tokens.
@@ -40,6 +42,7 @@ pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     path: PathBuf,
     known: Known,
+    unplaced: Option<u32>,
     /// The cut that texts get that are too long; `None` if they are refused.
     cut: Option<TruncationParams>,
     pub padding: Padding,
@@ -86,7 +89,8 @@ impl Tokenizer {
         let StoredTokenizer { mut tokenizer, path, class, .. } = stored;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        Ok(Tokenizer { tokenizer, path, known, cut, padding, largest, tokens, values: inputs, kinds, class })
+        let unplaced = limit.unplaced.and_then(|id| u32::try_from(id).ok());
+        Ok(Tokenizer { tokenizer, path, known, unplaced, cut, padding, largest, tokens, values: inputs, kinds, class })
     }
 
     /// Returns the file of the tokenizer.
@@ -158,6 +162,18 @@ impl Tokenizer {
         self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(is_pair))
     }
 
+    /// Checks that every token of a text gets a position. Positions are counted past the tokens of a mask here, and in transformers past all tokens
+    /// of padding.
+    fn expect_placed(&self, ids: &[u32]) -> Result<()> {
+        match self.unplaced.filter(|id| ids.contains(id)) {
+            Some(id) => bail!(
+                "has the token `{}` of padding, to which this network gives no position: leave that word out of the text",
+                self.tokenizer.id_to_token(id).unwrap_or_default()
+            ),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the tokens of a text, or of a pair, with their kinds and special tokens.
     ///
     /// Both texts of a pair are read whole before they are cut. The crate's own `encode` reads each only as far as the limit, so that it
@@ -179,7 +195,9 @@ impl Tokenizer {
             whole.set_type_ids(vec![0; whole.len()]);
         }
         let known = self.known.expect(&self.tokenizer, whole.get_ids());
-        known.with_context(|| format!("{}: `{text}`", self.path.display()))?;
+        known
+            .and_then(|()| self.expect_placed(whole.get_ids()))
+            .with_context(|| format!("{}: `{text}`", self.path.display()))?;
         Ok(whole)
     }
 }

@@ -117,13 +117,19 @@ fn map(path: &Path) -> Result<Predictions> {
     let (weights, scores) = (weights(&tensors, members)?, scores(&tensors)?);
     drop(tensors);
     let storage = Storage { map: Some(map), logits, labels, groups, weights };
-    let predictions = Predictions { shape, storage, class_names, group_names, metadata, scores };
+    let mut predictions = Predictions { shape, storage, class_names, group_names, metadata, scores };
     predictions.labels().map_or(Ok(()), |labels| shape.check_labels(labels))?;
+    if let (true, Some(groups)) = (predictions.group_names.is_empty(), predictions.groups()) {
+        predictions.group_names = numbers_as_names(groups)?;
+    }
     predictions.groups().map_or(Ok(()), |groups| shape.check_groups(groups, &predictions.group_names))?;
     predictions.weights().map_or(Ok(()), |weights| check_weights(weights, members))?;
     predictions.scores().iter().try_for_each(|(name, scores)| shape.check_scores(name, scores))?;
     Ok(predictions)
 }
+
+/// The most groups whose numbers are their names.
+const NUMBERED_GROUPS: u32 = 1 << 16;
 
 /// Returns the byte range of a tensor in the file. `None` if its values cannot be read in place because they have
 /// another type or are not aligned.
@@ -160,6 +166,16 @@ fn ids(map: &Mapped, tensors: &SafeTensors<'_>, name: &str, samples: usize) -> R
         Some(range) => Values::Mapped(range),
         None => Values::Owned(read::ids(name, &tensor)?),
     }))
+}
+
+/// Returns the numbers of groups as their names, as classes without names have them.
+fn numbers_as_names(groups: &[u32]) -> Result<Vec<String>> {
+    let highest = groups.iter().copied().max().unwrap_or_default();
+    ensure!(
+        highest < NUMBERED_GROUPS,
+        "tensor `groups` has the group {highest} and no metadata `{GROUP_NAMES}`: without names, groups are numbered below {NUMBERED_GROUPS}"
+    );
+    Ok((0..=highest).map(|group| group.to_string()).collect())
 }
 
 fn take_names(metadata: &mut BTreeMap<String, String>, key: &str) -> Result<Vec<String>> {

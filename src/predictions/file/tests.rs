@@ -120,7 +120,7 @@ fn wrong_contents_are_named() {
     says(&[logits, ("labels", Dtype::F32, &[3])], 0, "type F32; it must be an integer");
     says(&[logits, ("labels", Dtype::I64, &[3])], 0xff, "-1 at sample 0");
     says(&[logits, labels], 0xff, "label 4294967295 of sample 0");
-    says(&[logits, labels, ("groups", Dtype::U32, &[3])], 0, "group 0 of sample 0");
+    says(&[logits, ("groups", Dtype::U32, &[3])], 0xff, "the group 4294967295 and no metadata `group_names`");
 }
 
 // NumPy and PyTorch save labels in i64, and logits may be in half precision.

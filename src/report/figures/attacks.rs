@@ -130,8 +130,8 @@ fn sets(material: &Material) -> usize {
     super::readings::distinct(attacked.map(|row| row.get("set"))).len()
 }
 
-/// The accuracy that is shown over the strength of the repulsion.
-const REPULSED: &str = "accuracy_lm";
+/// The accuracy that is shown over the strength of the repulsion: that of the mean probability, which is attacked.
+const REPULSED: &str = "accuracy_pm";
 
 /// The accuracy of a run of SVGD under FGSM of a budget, which is 0 for clean images.
 struct Attacked {

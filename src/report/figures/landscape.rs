@@ -9,6 +9,7 @@ use super::material::{Drawing, Material};
 use crate::base::files::write_atomic;
 use crate::plot::{Axis, Canvas, Chart, Grid, Layer, Map, Panel, Ticks};
 use crate::results::store;
+use crate::run::LANDSCAPE;
 
 /// The length of the longer side of a map, in pixels. Both axes have the same scale.
 const SIZE: i32 = 360;
@@ -33,7 +34,7 @@ pub fn draw(points: &Path, marks: &Path, out: &Path) -> Result<()> {
 
 /// Draws the landscape of the first run whose folder holds one.
 pub(super) fn of_runs(material: &Material) -> Result<Option<Drawing>> {
-    let files = |folder: &Path| (folder.join("landscape.csv"), folder.join("landscape-particles.csv"));
+    let files = |folder: &Path| (folder.join(LANDSCAPE[0]), folder.join(LANDSCAPE[1]));
     let with = |folder: &Path| {
         let (points, marks) = files(folder);
         points.is_file() && marks.is_file()

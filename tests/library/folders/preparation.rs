@@ -99,7 +99,16 @@ fn preparations_that_bella_does_not_compute_are_refused() {
     let lanczos = "{\"size\": 16, \"resample\": 1}";
     let line = error_line(check(&vit(lanczos, "")), 2);
     assert_has(&line, &["checkpoint.interpolation", "preprocessor_config.json: resample = 1: bella resizes by"]);
-    done(check(&vit(lanczos, "checkpoint.interpolation = \"bicubic\"")));
+    // What takes the place of a refused value stays in the config of the run, also where it is the usual one.
+    let shortest = "{\"image_processor_type\": \"ViTImageProcessor\", \"size\": {\"shortest_edge\": 16}}";
+    for (json, key, way) in [
+        (lanczos, "checkpoint.interpolation", "checkpoint.interpolation = \"bicubic\""),
+        (shortest, "checkpoint.crop_pct", "checkpoint.crop_pct = 1.0"),
+    ] {
+        assert_has(&error_line(check(&vit(json, "")), 2), &[key]);
+        done(train(&place, &vit(json, way), &["--force"]));
+        done(common::bella(&["eval", "latest", "--out", place.path("results").to_str().unwrap(), "--device", "cpu"]));
+    }
     let odd = vit("{\"size\": 16, \"do_flip_channel_order\": true}", "");
     assert_has(&error_line(check(&odd), 2), &["do_flip_channel_order = true: a key that bella does not know"]);
     let border = "{\"architecture\": \"vit_base_patch16_224\", \"pretrained_cfg\": {\"crop_mode\": \"border\"}}";

@@ -147,8 +147,9 @@ impl WebDataset {
         let at = sample.path.with_extension(&self.label);
         let rule = || format!("must be a number from 0 to {}, or the name of a class", known.count().saturating_sub(1));
         let (text, label) = match &sample.label {
-            Label::Place(text) => (text, known.placed(text)),
-            Label::Text(text) => (text, known.of(text)),
+            Label::Place(text) => (text.clone(), known.placed(text)),
+            Label::Truth(truth) => (truth.to_string(), known.truth(*truth)),
+            Label::Text(text) => (text.clone(), known.of(text)),
             Label::Missing => bail!(
                 "{}: has no member .{}: give it one, or set data.webdataset.label to the ending of labels",
                 sample.path.display(),

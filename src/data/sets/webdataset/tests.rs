@@ -90,7 +90,11 @@ fn samples_that_are_not_whole_are_named() {
             &[("x.png", png), ("x.json", b"{\"class\": 1}")],
             "has no key `label` (data.webdataset.label_key); its keys: class",
         ),
-        (json, &[("x.png", png), ("x.json", b"{\"label\": [1]}")], "`label` must be a number or the name"),
+        (
+            json,
+            &[("x.png", png), ("x.json", b"{\"label\": [1]}")],
+            "`label` must be a number, a truth value or the name",
+        ),
         (json, &[("x.png", png), ("x.json", b"{")], "x.json: is no JSON"),
         ("", &[("readme", b"x")], "webdataset/test: has no images"),
     ] {
@@ -222,4 +226,17 @@ fn numbers_are_places_whatever_classes_are_called() {
     assert_eq!(labels("json", ["{\"label\": 1}", "{\"label\": \"1\"}"]).unwrap(), [1, 0]);
     let error = format!("{:#}", labels("cls", ["1", "2"]).unwrap_err());
     assert!(error.contains("1.cls: the label is `2`: it must be a number from 0 to 1"), "{error}");
+}
+
+#[test]
+fn truth_values_are_places_or_the_classes_that_are_called_so() {
+    let place = tempfile::tempdir().unwrap();
+    let png = &png(9)[..];
+    let members =
+        [("x.png", png), ("x.json", &b"{\"label\": true}"[..]), ("y.png", png), ("y.json", b"{\"label\": false}")];
+    put(&place.path().join("test/0.tar"), packed(members)).unwrap();
+    for (classes, labels) in [("\"no\", \"yes\"", [1, 0]), ("\"True\", \"False\"", [0, 1])] {
+        let set = set(&ENTRY, place.path(), &format!("classes = [{classes}]\nlabel = \"json\""));
+        assert_eq!(set.load(SplitName::Test, &REQUEST).unwrap().labels, labels, "{classes}");
+    }
 }

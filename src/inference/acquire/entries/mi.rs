@@ -1,6 +1,8 @@
 //! The images on which members disagree most: the mutual information of label and parameters, H[p̄] − mean_k H[p_k], known as BALD
 //! (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
 
+use anyhow::Context;
+
 use crate::inference::acquire::{Entry, highest};
 use crate::metrics::Uncertainty;
 
@@ -12,8 +14,8 @@ pub static ENTRY: Entry = Entry {
     is_seeded: false,
     most: |_| None,
     choose: |pool, asked| {
-        let Uncertainty { predictive_entropy, expected_entropy, .. } = Uncertainty::compute(&pool.predictions)?;
-        let of = predictive_entropy.iter().zip(&expected_entropy).map(|(all, own)| (all - own).max(0.0));
-        Ok(highest(&of.collect::<Vec<_>>(), asked.count))
+        let Uncertainty { spread, .. } = Uncertainty::compute(&pool.predictions)?;
+        let spread = spread.context("acquire by mi: one member has no mutual information")?;
+        Ok(highest(&spread.mutual_information, asked.count))
     },
 };

@@ -68,6 +68,10 @@ impl Spec {
         if context.is_not("low-rank") {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
+        // The lengths of the rows would be those without the noise, and a draw has them with it.
+        if let Some(setting) = context.scaled_by.filter(|_| self.flipout) {
+            reader.problem("flipout", format!("{setting} divides by the lengths of the drawn rows, which are the same for all images: set flipout = false"));
+        }
         spec::check_divergence(reader, self.kl_lr, &["prior_std", "cycle"]);
     }
 }

@@ -70,6 +70,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn has_own_loss(&self) -> bool {
+        true
+    }
+
     fn narrowed_by(&self) -> &'static str {
         "lower method.ibdr.std"
     }

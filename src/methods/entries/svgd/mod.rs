@@ -75,6 +75,10 @@ impl MethodSpec for Spec {
         self.space != Space::Weights
     }
 
+    fn has_own_loss(&self) -> bool {
+        matches!(self.space, Space::Logits | Space::Probabilities)
+    }
+
     fn needs_shared_batches(&self) -> bool {
         self.space != Space::Weights
     }

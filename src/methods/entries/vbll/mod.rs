@@ -114,6 +114,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn has_own_loss(&self) -> bool {
+        true
+    }
+
     fn needs_linear_logits(&self) -> bool {
         true
     }

@@ -76,6 +76,9 @@ settings! {
 /// The standard deviation of A's Gaussian start unless the config says otherwise, which is that of LoRA-Ensemble's code.
 const STD: f64 = 0.02;
 
+/// The key of trained lengths of rows.
+const DORA: &str = "subspace.low-rank.dora";
+
 impl Spec {
     fn check(&self, reader: &Reader) {
         self.chosen().check(reader);
@@ -195,6 +198,10 @@ impl SubspaceSpec for Spec {
 
     fn rank(&self) -> Option<i64> {
         Some(self.rank as i64)
+    }
+
+    fn scaled_by(&self) -> Option<&'static str> {
+        self.dora.then_some(DORA)
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use super::DORA;
 use super::start::{Drawn, Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
@@ -310,7 +311,7 @@ impl Subspace for LowRankSubspace {
     }
 
     fn scaled_by(&self) -> Option<&'static str> {
-        self.layers.iter().any(|layer| layer.magnitude.is_some()).then_some("subspace.low-rank.dora")
+        self.layers.iter().any(|layer| layer.magnitude.is_some()).then_some(DORA)
     }
 
     fn again(&self) -> Box<dyn Subspace> {
