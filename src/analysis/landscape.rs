@@ -190,7 +190,7 @@ impl Landscape {
 
 /// Returns `count` images of a split, or all if it has fewer, taken from the classes in turn.
 fn subset(opened: &Opened, split: SplitName, count: usize) -> Result<SampleSet> {
-    let split_images = opened.session.load(&opened.experiment, split)?;
+    let split_images = opened.split(split)?;
     let count = count.min(split_images.len());
     let chosen = chosen(Some(Subset::Each(count)), split, &split_images.labels)?;
     let chosen = chosen.ok_or_else(|| anyhow!("{split}: no images"))?;

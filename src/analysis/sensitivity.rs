@@ -165,7 +165,7 @@ impl Sensitivities {
     /// cannot be written.
     pub fn of_run(opened: &Opened, samples: Option<u32>) -> Result<Sensitivities> {
         let (experiment, session) = (&opened.experiment, &opened.session);
-        let split = session.load(experiment, SplitName::Train)?;
+        let split = opened.split(SplitName::Train)?;
         let replaced = replaced_labels(experiment.seed, split.len(), experiment.data.label_noise);
         let replaced: BTreeSet<u32> = replaced.into_iter().collect();
         let trained_on = experiment.data.validation.holdout(experiment.seed, &split.labels).train;

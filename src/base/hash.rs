@@ -118,7 +118,9 @@ pub fn check_toml(text: &str) -> Result<()> {
 /// Fails if the text has changed since bella wrote it.
 pub fn check_toml_of_anyone(text: &str) -> Result<()> {
     match text.contains(TOML_SEAL) {
-        true => check_toml(text).context("delete its line `# content_hash` if the change is meant"),
+        true => {
+            check_toml(text).context("give a change by --set, or make it in a copy without the line `# content_hash`")
+        }
         false => Ok(()),
     }
 }

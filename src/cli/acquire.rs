@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, PlaceArgs};
 use super::output::Output;
 use crate::base::files::expect_writable;
 use crate::base::outside::csv_cell;
 use crate::base::small::{Usage, counted};
 use crate::data::Medium;
-use crate::experiment::Overrides;
 use crate::inference::acquire::{Asked, Entry, Next, RULES, acquire};
 use crate::predict::inputs::collect;
 use crate::run::RunFolder;
@@ -61,6 +60,9 @@ pub struct AcquireArgs {
     batch_size: Option<u32>,
 
     #[command(flatten)]
+    places: PlaceArgs,
+
+    #[command(flatten)]
     pub compute: ComputeArgs,
 }
 
@@ -77,7 +79,7 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
     if let Some(why) = pool.images.iter().find_map(|input| input.problem.clone()) {
         return Err(Usage(format!("{why}: name image files or folders with images")).into());
     }
-    let opened = Opened::run(Some(&args.run), &Overrides::default(), args.compute.reading())?;
+    let opened = Opened::run(Some(&args.run), &args.places.overrides(), args.compute.reading())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
         return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
     }

@@ -11,7 +11,7 @@ use clap_complete::env::Shells;
 
 use crate::data::DATASETS;
 use crate::draft::METHODS;
-use crate::experiment::keys;
+use crate::experiment::{Scope, keys};
 use crate::run::RunFolder;
 
 /// The variable by which the shell asks for completions; its value is the name of the shell.
@@ -43,23 +43,28 @@ pub fn of_runs() -> ArgValueCandidates {
 
 /// Completes the key of `--set KEY=VALUE`.
 pub fn of_keys() -> ArgValueCompleter {
-    keys_before("=")
+    keys_before("=", |_| true)
 }
 
 /// Completes the key of `--unset KEY`.
 pub fn of_unset_keys() -> ArgValueCompleter {
-    keys_before("")
+    keys_before("", |_| true)
 }
 
-/// Completes a key, which `end` follows.
-fn keys_before(end: &'static str) -> ArgValueCompleter {
+/// Completes the key of `--set KEY=VALUE` where the config is that of a run.
+pub fn of_keys_in(scope: Scope) -> ArgValueCompleter {
+    keys_before("=", move |key| scope.has(key))
+}
+
+/// Completes a key among those that `is_taken` takes, which `end` follows.
+fn keys_before(end: &'static str, is_taken: impl Fn(&str) -> bool + Send + Sync + 'static) -> ArgValueCompleter {
     ArgValueCompleter::new(move |typed: &OsStr| {
         let typed = typed.to_string_lossy();
         let expanded = keys::all().into_iter().flat_map(|key| match key.path.strip_prefix("data.*.") {
             Some(rest) => DATASETS.iter().map(|set| (format!("data.{}.{rest}", set.key), key.about.clone())).collect(),
             None => vec![(key.path.clone(), key.about.clone())],
         });
-        let fitting = expanded.filter(|(path, _)| path.starts_with(&*typed));
+        let fitting = expanded.filter(|(path, _)| path.starts_with(&*typed) && is_taken(path));
         fitting.map(|(path, about)| CompletionCandidate::new(format!("{path}{end}")).help(Some(about.into()))).collect()
     })
 }

@@ -6,17 +6,18 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, PlaceArgs};
 use crate::base::small::Usage;
 use crate::exchange::format::Format;
 use crate::exchange::formats::{FORMATS, format, keys};
 use crate::exchange::whole::{Form, Numbers};
 use crate::exchange::{Destination, Models, Selection};
-use crate::experiment::{Experiment, Overrides, load_config};
+use crate::experiment::Experiment;
 use crate::model::recognition::Package;
 use crate::report::card::Card;
 use crate::results::runs::Summary;
 use crate::run::{Record, RunFolder};
+use crate::session::Named;
 
 /// Write the models of a run for other programs: adapters, or whole models.
 ///
@@ -49,6 +50,9 @@ pub struct ExportArgs {
     /// Draws per particle from a Gaussian posterior; 0 exports the means.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     draws: Option<u32>,
+
+    #[command(flatten)]
+    places: PlaceArgs,
 
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -132,7 +136,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         }
         return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
     };
-    let opened = destination.open(args.run.as_deref(), &Overrides::default(), args.compute.reading())?;
+    let opened = destination.open(args.run.as_deref(), &args.places.overrides(), args.compute.reading())?;
     if args.card {
         let classes = &opened.session.classes;
         destination.card = Some(card_of(&opened.run, &opened.experiment, classes, selection.part())?);
@@ -148,10 +152,9 @@ pub(super) fn print_lines(python: String) -> Result<()> {
 
 /// Prints the card of a run, or of a part of it, that does not leave.
 fn print_card(args: &ExportArgs, part: Option<String>) -> Result<()> {
-    let run = RunFolder::find(args.compute.out(), args.run.as_deref())?;
-    run.expect_finished()?;
-    let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
-    let classes = experiment.data.dataset.classes()?;
+    let named = Named::find(args.run.as_deref(), &args.places.overrides(), args.compute.out())?;
+    let classes = named.classes()?;
+    let Named { run, experiment, .. } = named;
     print!("{}", card_of(&run, &experiment, &classes, part)?);
     let to = if experiment.checkpoint.kind.is_image_tower() { "onnx" } else { "weights" };
     let particle = args.particle.map_or_else(String::new, |particle| format!(" --particle {particle}"));

@@ -125,14 +125,14 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     let folder = |run: &String| Ok(RunFolder::find(compute.out(), Some(run.as_str()))?.path().canonicalize()?);
     let folders = args.runs.iter().map(folder).collect::<Result<Vec<PathBuf>>>()?;
     expect_distinct("the run", &folders, |folder| folder.display().to_string())?;
-    let others = overrides.overrides().for_another_run();
+    let overrides = overrides.overrides();
     args.shared.apply(Some(&args.runs[0]), "merged", |opened| {
         let by = match args.by {
             Some(by) => by,
             None => usual(opened)?,
         };
         let way = Merge { by, space: args.space, share: args.share, prior, images: args.images as usize };
-        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &others, compute.reading()))
+        way.runs(opened, &args.runs, |name| Opened::another(name, &overrides, compute.reading()))
     })
 }
 

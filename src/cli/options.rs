@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::base::small::Usage;
-use crate::experiment::{Experiment, Overrides, load_without};
+use crate::experiment::{Experiment, Overrides, Scope, load_without};
 use crate::machine::device::DeviceChoice;
 use crate::machine::{Precision, Wait};
 use crate::schema::{Problems, Tree};
@@ -49,8 +49,8 @@ pub struct OverrideArgs {
     #[arg(long, value_name = "KEY=ROOT|FILE", add = super::completions::of_data_sets())]
     data: Option<String>,
 
-    /// Override a key of data.*, train.particle_chunk or train.precision.
-    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
+    #[arg(help = format!("Override one of the keys {}", Scope::Tests.keys()))]
+    #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys_in(Scope::Tests))]
     sets: Vec<String>,
 
     /// Number type to compute in: f32, bf16, f64 or auto [default: as in training; f32 for a checkpoint without
@@ -61,7 +61,26 @@ pub struct OverrideArgs {
 
 impl OverrideArgs {
     pub fn overrides(&self) -> Overrides {
-        Overrides { data: self.data.clone(), sets: self.sets.clone(), precision: self.precision }
+        let OverrideArgs { data, sets, precision } = self.clone();
+        Overrides { data, sets, precision, scope: Scope::Tests }
+    }
+}
+
+/// The places of a run's files, for commands that test nothing.
+#[derive(Args, Clone, Default)]
+pub struct PlaceArgs {
+    #[arg(help = format!("Override one of the keys {}; places are for files that were moved since the training", Scope::Places.keys()))]
+    #[arg(id = "places", short = 's', long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys_in(Scope::Places))]
+    sets: Vec<String>,
+}
+
+impl PlaceArgs {
+    pub fn is_given(&self) -> bool {
+        !self.sets.is_empty()
+    }
+
+    pub fn overrides(&self) -> Overrides {
+        Overrides { sets: self.sets.clone(), scope: Scope::Places, ..Overrides::default() }
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::conformal::ConformalArgs;
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, PlaceArgs};
 use super::output::Output;
 use crate::base::files::expect_writable;
 use crate::base::small::{Usage, counted};
@@ -26,17 +26,18 @@ use crate::session::Opened;
 ///
 /// There is one record per image: path, class, probability, predictive entropy, expected entropy and mutual information
 /// (all in nats), disagreement of members, error; with --conformal also the set of classes, the most probable first. With
-/// --set, the images are those of the run's own data set, and records have their label. Photos are turned by their EXIF
+/// --split, the images are those of the run's own data set, and records have their label. Photos are turned by their EXIF
 /// orientation; ICC profiles and transparency are ignored, as in training. Texts come in files of JSON lines, of
 /// which the run's own template makes prompts; questions about images have the keys `image`, a file beside that of the
 /// lines, and `question`. A run on free answers, and any with --generate, writes a text after each prompt: every
 /// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information. A run that learns
 /// numbers writes the mean, the deviation, that of the noise and that of the members' means, and the ends of the central 90 % interval.
 #[derive(Args)]
+#[command(mut_arg("places", |sets| sets.value_parser(no_split)))]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
     bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png --top 5\n  \
-    bella predict low-rank-svgd-s1 --set test > test.csv      # the test images of the run, with their labels\n  \
+    bella predict low-rank-svgd-s1 --split test > test.csv    # the test images of the run, with their labels\n  \
     bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9\n  \
     bella predict low-rank-svgd-s1 questions.jsonl --generate 20 --format jsonl")]
 pub struct PredictArgs {
@@ -45,12 +46,12 @@ pub struct PredictArgs {
     run: String,
 
     /// Image files, folders, or - for a list of paths on standard input; files of JSON lines for a run on texts or questions.
-    #[arg(required_unless_present = "set")]
+    #[arg(required_unless_present = "split")]
     paths: Vec<PathBuf>,
 
     /// Predict the images of the run's own data set instead: train, val or test. Records then have the label.
     #[arg(long, value_name = "SPLIT", conflicts_with_all = ["paths", "resize", "as_stored", "conformal", "calibrate", "generate", "skip_corrupt"])]
-    set: Option<SplitName>,
+    split: Option<SplitName>,
 
     /// Write the K most probable classes with their probabilities.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -68,7 +69,7 @@ pub struct PredictArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Draw the most and the least certain images with their predictions to this file; with --set also the most
+    /// Draw the most and the least certain images with their predictions to this file; with --split also the most
     /// confidently wrong ones.
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
@@ -106,7 +107,20 @@ pub struct PredictArgs {
     precision: Option<Precision>,
 
     #[command(flatten)]
+    places: PlaceArgs,
+
+    #[command(flatten)]
     pub compute: ComputeArgs,
+}
+
+/// Refuses the name of a split, which has an option of its own.
+fn no_split(text: &str) -> Result<String, String> {
+    match text {
+        "train" | "val" | "test" => {
+            Err(format!("KEY=VALUE says where a file of the run is; a split is --split {text}"))
+        }
+        _ => Ok(text.to_string()),
+    }
 }
 
 impl PredictArgs {
@@ -177,7 +191,7 @@ impl PredictArgs {
     fn columns(&self, opened: &Opened) -> Columns {
         Columns {
             classes: opened.session.classes.clone(),
-            label: self.set.is_some(),
+            label: self.split.is_some(),
             top: self.top.map_or(0, |count| count as usize),
             all: self.all,
             set: self.conformal.is_asked(),
@@ -198,13 +212,13 @@ impl PredictArgs {
 
 pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
-    let overrides = Overrides { precision: args.precision, ..Overrides::default() };
+    let overrides = Overrides { precision: args.precision, ..args.places.overrides() };
     let opened = Opened::run(Some(&args.run), &overrides, args.compute.reading())?;
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
     if opened.session.model.head.gaussian.is_some() {
         args.check_numbers()?;
-        if let Some(split) = args.set {
+        if let Some(split) = args.split {
             let output = args.open()?;
             let mut out = Estimates::new(output.writer()?, args.format);
             let count = predict_numbers_of_set(&opened, split, args.batch_size, &mut out)?;
@@ -214,7 +228,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         }
     }
     let PredictArgs { paths, format, generate, batch_size, .. } = args;
-    if let Some(split) = args.set {
+    if let Some(split) = args.split {
         return of_set(args, &opened, split);
     }
     let columns = args.columns(&opened);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, PlaceArgs};
 use crate::analysis::sensitivity::Sensitivities;
 use crate::experiment::Overrides;
 use crate::machine::Precision;
@@ -25,9 +25,8 @@ pub struct SensitivityArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 
-    /// Override a key that locates the data, such as data.cifar10.root=/data.
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
-    sets: Vec<String>,
+    #[command(flatten)]
+    places: PlaceArgs,
 
     /// Number type to compute in: f32, bf16, f64 or auto [default: as in training].
     #[arg(long, value_name = "TYPE")]
@@ -38,7 +37,7 @@ pub struct SensitivityArgs {
 }
 
 pub fn run(args: &SensitivityArgs) -> Result<()> {
-    let overrides = Overrides { data: None, sets: args.sets.clone(), precision: args.precision };
+    let overrides = Overrides { precision: args.precision, ..args.places.overrides() };
     let opened = Opened::run(args.run.as_deref(), &overrides, args.compute.computing())?;
     let all = Sensitivities::of_run(&opened, args.samples)?;
     println!("{} training images: loss {:.4}, leave-one-out loss {:.4}", all.found.len(), all.loss, all.loo_loss);

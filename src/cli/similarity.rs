@@ -3,9 +3,8 @@
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::options::ComputeArgs;
+use super::options::{ComputeArgs, PlaceArgs};
 use crate::analysis::similarity::{Similarity, of_run};
-use crate::experiment::Overrides;
 use crate::session::Opened;
 
 /// Compute pairwise cosines and distances of the particles' updates (similarity.csv in the run).
@@ -17,11 +16,14 @@ pub struct SimilarityArgs {
     run: Option<String>,
 
     #[command(flatten)]
+    places: PlaceArgs,
+
+    #[command(flatten)]
     pub compute: ComputeArgs,
 }
 
 pub fn run(args: &SimilarityArgs) -> Result<()> {
-    let opened = Opened::run(args.run.as_deref(), &Overrides::default(), args.compute.computing())?;
+    let opened = Opened::run(args.run.as_deref(), &args.places.overrides(), args.compute.computing())?;
     let (all, path) = of_run(&opened)?;
     let total = all.first().context("a subspace has at least one block")?;
     print(total, opened.stored()?.posterior.theta().size()[0] as usize);

@@ -27,7 +27,8 @@ impl Matched {
             return Ok(Matched { mapping: Mapping::Same, narrows: false });
         }
         let set = &experiment.data.dataset;
-        let matched = Matched { mapping: map_classes(&session.classes, &set.classes()?)?, narrows: set.narrows() };
+        let classes = opened.located(set.classes())?;
+        let matched = Matched { mapping: map_classes(&session.classes, &classes)?, narrows: set.narrows() };
         match (&matched.mapping, matched.among()) {
             (Mapping::Same, _) => {}
             (mapping, Some(among)) => tracing::info!(

@@ -212,13 +212,13 @@ impl Testing<'_> {
     fn on_sets(&mut self) -> Result<Vec<Row>> {
         let Opened { experiment, session, .. } = self.opened;
         let is_test = self.suite.split == SplitName::Test;
-        let versions = if is_test { experiment.data.dataset.versions()? } else { Vec::new() };
+        let versions = if is_test { self.opened.located(experiment.data.dataset.versions())? } else { Vec::new() };
         let sets = if is_test && versions.is_empty() { experiment.data.test_sets() } else { Vec::new() };
         let mut rows = Vec::new();
         for (label, set) in sets {
             self.evaluation.plain_name = self.plain_name(&label);
             self.evaluation.set = label;
-            rows.extend(self.on_split(session.load_test(experiment, &*set)?)?);
+            rows.extend(self.on_split(self.opened.located(session.load_test(experiment, &*set))?)?);
         }
         if !rows.is_empty() {
             return Ok(rows);
@@ -248,7 +248,8 @@ impl Testing<'_> {
     fn on_versions(&self, versions: Vec<Version>) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for version in versions {
-            let split = self.opened.session.load_version(&self.opened.experiment, &version)?;
+            let Opened { experiment, session, .. } = self.opened;
+            let split = self.opened.located(session.load_version(experiment, &version))?;
             let fingerprint = Fingerprint::of(&split)?;
             let images = self.images(split, fingerprint)?;
             let row = self.evaluation.row_of(&images, &Condition::Published(version.clone()))?;

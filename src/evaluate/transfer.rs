@@ -23,7 +23,7 @@ impl Source {
     /// # Errors
     /// Fails if there is no such run, if it cannot be read, or if its predictions are linearised.
     pub fn open(named: &str, overrides: &Overrides, computing: Computing) -> Result<Source> {
-        let opened = Opened::run(Some(named), &overrides.for_another_run(), computing)?;
+        let opened = Opened::another(named, overrides, computing)?;
         ensure!(
             !matches!(opened.experiment.predictive(), Predictive::Linearised(..)),
             Usage(format!(

@@ -4,19 +4,13 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::Experiment;
+use super::places::PLACES;
 use crate::base::hash::{file_sha256, hex};
 use crate::hub::commit_in;
 
-/// The keys that do not change a reported number: the locations of files, how the work is split, and
-/// who is told of it.
-const IRRELEVANT: [&[&str]; 15] = [
+/// The keys that do not change a reported number, beside the places of files: how the work is split, and who is told of it.
+const IRRELEVANT: [&[&str]; 9] = [
     &["name"],
-    &["checkpoint", "path"],
-    &["checkpoint", "tokenizer"],
-    &["head", "*", "weights"],
-    &["head", "*", "class_names_file"],
-    &["data", "*", "root"],
-    &["data", "*", "cache"],
     &["train", "particle_chunk"],
     &["train", "recompute"],
     &["train", "prefix_cache"],
@@ -170,6 +164,7 @@ fn leave_out_irrelevant(settings: &mut toml::Table) {
     let sets = settings.get("data").and_then(toml::Value::as_table).into_iter().flatten();
     let data: Vec<(String, String)> =
         sets.filter_map(|(key, table)| Some((key.clone(), commit(table, "root")?))).collect();
+    PLACES.iter().for_each(|key| remove(settings, &key.split('.').collect::<Vec<_>>()));
     IRRELEVANT.iter().for_each(|path| remove(settings, path));
     if let (Some(commit), Some(toml::Value::Table(checkpoint))) = (checkpoint, settings.get_mut("checkpoint")) {
         checkpoint.insert("commit".into(), commit.into());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::keys::{self, Key};
 use crate::methods::registered;
-use crate::schema::{Node, Origin, Problems, SET, Tree, Value};
+use crate::schema::{Origin, Problems, SET, Tree};
 
 /// Merges `files` left to right, then `sets` (`a.b.c=value` each). The last part of a key is enough where it is unique among
 /// the keys of the config's tables.
@@ -102,9 +102,7 @@ fn in_config(tree: &Tree, key: &Key) -> Option<String> {
         return Some(key.path.clone());
     }
     let (entry, rest) = rest.split_once('.')?;
-    let Value::Table(root) = &tree.root.value else { return None };
-    let Some(Node { value: Value::Table(entries), .. }) = root.get(table) else { return None };
-    let chosen = entries.keys().next().filter(|_| entries.len() == 1)?;
+    let chosen = tree.chosen(table)?;
     (entry == "*" || entry == chosen).then(|| format!("{table}.{chosen}.{rest}"))
 }
 

@@ -8,6 +8,7 @@ pub mod keys;
 mod layers;
 mod overrides;
 mod packing;
+mod places;
 mod recipe;
 mod train_table;
 mod training;
@@ -30,6 +31,7 @@ pub use data::{DataSpec, Validation};
 pub use identity::{Group, column_of, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, is_part, load_config, may_be_short, over};
 pub use overrides::{Overrides, data_table, forget, load_without, on_other_data};
+pub use places::Scope;
 pub use train_table::{Batches, Ema, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 pub use training::{Selected, Training};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::layers::{full_key, full_sets};
+use super::places::{Scope, is_place};
 use super::{DataSpec, Experiment, load_config};
 use crate::base::small::Usage;
 use crate::base::small::absolute;
@@ -21,6 +22,8 @@ pub struct Overrides {
     pub sets: Vec<String>,
     /// The number type to compute in.
     pub precision: Option<Precision>,
+    /// The keys that may be changed where the config is that of a run.
+    pub scope: Scope,
 }
 
 impl Overrides {
@@ -38,15 +41,29 @@ impl Overrides {
         self.sets.iter().any(|set| key(set) == wanted)
     }
 
-    /// Returns the overrides that locate the run's own data.
-    pub fn roots(&self) -> Vec<String> {
-        let is_root = |set: &&String| key(set) == "root" || key(set).ends_with(".root");
-        if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
+    /// Returns the overrides that locate the run's own data, those of the data set `own`.
+    pub fn roots(&self, own: &str) -> Vec<String> {
+        let root = format!("data.{own}.root");
+        let is_root = |set: &&String| key(set) == root;
+        if self.other_set().as_deref() == Some(own) {
+            return Vec::new();
+        }
+        self.sets.iter().filter(is_root).cloned().collect()
     }
 
-    /// Returns whether the overrides keep the run's own data, apart from its location.
-    pub fn keep_data(&self) -> bool {
-        let moves = |key: &str| [".root", ".cache"].iter().any(|end| key.ends_with(end));
+    /// Returns the key of the other test set that is asked for. A file that cannot be read is told elsewhere.
+    fn other_set(&self) -> Option<String> {
+        let data = self.data.as_deref()?;
+        let (name, is_named) = data.split_once('=').map_or((data, !Path::new(data).exists()), |(name, _)| (name, true));
+        if is_named && entry(name).is_ok() {
+            return Some(name.to_string());
+        }
+        load_config(&[PathBuf::from(data)], &[]).ok()?.chosen("data").map(str::to_string)
+    }
+
+    /// Returns whether the overrides keep the run's own data, those of the data set `own`, apart from its location.
+    pub fn keep_data(&self, own: &str) -> bool {
+        let moves = |key: &str| is_place(key) && key.split('.').nth(1) == Some(own);
         self.data.is_none() && self.sets.iter().all(|set| !is_of_data(set) || moves(key(set)))
     }
 
@@ -55,9 +72,27 @@ impl Overrides {
         self.sets.iter().any(|set| is_of_data(set) && key(set).ends_with(".label"))
     }
 
-    /// Returns the overrides that also apply to another run: the location of the data, and the number type.
-    pub fn for_another_run(&self) -> Overrides {
-        Overrides { data: None, sets: self.roots(), precision: self.precision }
+    /// Returns the overrides that also apply to another run, that of `config`: the location of its data, those of its checkpoint and head
+    /// where nothing is at its own ones, and the number type.
+    ///
+    /// # Errors
+    /// Fails if the config cannot be read, or with every override whose key may be several ones.
+    pub fn for_another_run(&self, config: PathBuf) -> Result<Overrides> {
+        let files = [config];
+        let tree = load_config(&files, &[])?;
+        let own = Experiment::read_to_evaluate(&tree)?;
+        let missing = ["checkpoint", "head"].map(|table| own.missing(table).is_some());
+        let other = self.other_set();
+        let sets = self.in_full(&files)?.sets.into_iter().filter(|set| {
+            let key = key(set);
+            let is_moved = match key.split('.').next() {
+                Some("checkpoint") => missing[0],
+                Some("head") => missing[1],
+                _ => key.ends_with(".root") && key.split('.').nth(1) != other.as_deref(),
+            };
+            is_moved && is_place(key) && is_of_own(key, &tree)
+        });
+        Ok(Overrides { data: None, sets: sets.collect(), precision: self.precision, scope: Scope::Places })
     }
 
     /// Checks that the overrides change nothing that a run was trained with.
@@ -65,12 +100,10 @@ impl Overrides {
     /// # Errors
     /// Fails with the first one that does.
     pub fn check_for_run(&self) -> Result<()> {
-        let of_no_number = ["checkpoint.path", "train.particle_chunk", "train.precision"];
-        let other = self.sets.iter().find(|set| !is_of_data(set) && !of_no_number.contains(&key(set)));
-        if let Some(set) = other {
+        if let Some(set) = self.sets.iter().find(|set| !self.scope.has(key(set))) {
+            let can_be_set = self.scope.keys();
             let why = format!(
-                "--set {set}: a run's settings are what it was trained with; only data.*, checkpoint.path, \
-                 train.particle_chunk and train.precision can be set"
+                "--set {set}: a run's settings are what it was trained with; only {can_be_set} can be set here"
             );
             return Err(Usage(why).into());
         }
@@ -95,6 +128,7 @@ impl Overrides {
     /// Fails if a file cannot be read, or with every mistake in the result.
     pub fn read_run(&self, config: PathBuf) -> Result<Experiment> {
         let files = [config];
+        self.check_entries(&load_config(&files, &[])?)?;
         if self.data.is_some() {
             return self.read(&files);
         }
@@ -110,11 +144,25 @@ impl Overrides {
         };
         if !self.name_data() {
             // Results of a test set that has been changed get their own row. One that lies elsewhere keeps the name that the user gave it.
-            if !self.keep_data() || saved.label == saved.dataset.label() {
+            if !self.keep_data(&saved.key) || saved.label == saved.dataset.label() {
                 experiment.data.label = experiment.data.dataset.label();
             }
         }
         Ok(experiment)
+    }
+
+    /// Refuses keys of a head that is not the run's own, and where only places can be set those of another data set.
+    fn check_entries(&self, own: &Tree) -> Result<()> {
+        let table = |set: &str| key(set).split('.').next().unwrap_or_default().to_string();
+        let is_fixed = |set: &&String| table(set) == "head" || (table(set) == "data" && self.scope == Scope::Places);
+        match self.sets.iter().filter(is_fixed).find(|set| !is_of_own(key(set), own)) {
+            Some(set) => {
+                let table = table(set);
+                let own = own.chosen(&table).unwrap_or_default();
+                Err(Usage(format!("--set {set}: the run has {table}.{own}: set a key of that, or leave it out")).into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Refuses keys of a set that is neither the run's own nor named by a root: that of `--ood KEY=ROOT`, which they do not reach.
@@ -147,8 +195,12 @@ impl Overrides {
     /// Returns the config of `files` on the test set that is asked for, with `sets`.
     fn tree(&self, files: &[PathBuf], sets: &[String]) -> Result<Tree> {
         let Some(data) = &self.data else { return Ok(load_config(files, sets)?) };
-        let (of_data, others): (Vec<String>, Vec<String>) = sets.iter().cloned().partition(|set| is_of_data(set));
+        let (mut of_data, others): (Vec<String>, Vec<String>) = sets.iter().cloned().partition(|set| is_of_data(set));
         let mut tree = load_config(files, &others)?;
+        // The place of the config's own data is not one of the test set: see `roots`.
+        let other = self.other_set();
+        let is_of_other = |key: &str| key.split('.').nth(1) == other.as_deref();
+        of_data.retain(|set| is_of_other(key(set)) || !is_place(key(set)) || !is_of_own(key(set), &tree));
         replace_data(&mut tree, data, of_data)?;
         Ok(tree)
     }
@@ -211,6 +263,13 @@ fn without_root(key: &str, mut sets: Vec<String>) -> Result<Tree> {
 /// Returns the key of an override.
 fn key(set: &str) -> &str {
     set.split('=').next().unwrap_or_default().trim()
+}
+
+/// Returns whether a key of a table that holds one entry, such as `[head.*]`, is one of the entry that a config has.
+fn is_of_own(key: &str, config: &Tree) -> bool {
+    let mut parts = key.split('.');
+    let (table, entry) = (parts.next().unwrap_or_default(), parts.next());
+    table == "checkpoint" || config.chosen(table) == entry
 }
 
 fn is_of_data(set: &str) -> bool {
@@ -286,7 +345,7 @@ mod tests {
         std::fs::write(&config, format!("{TEXT}[data.image-folder]\nroot = \"/a/photos\"\n")).unwrap();
         let sets = vec!["subset=3".to_string(), "precision=bf16".to_string()];
         let full = |data: Option<&str>| {
-            let overrides = Overrides { data: data.map(str::to_string), sets: sets.clone(), precision: None };
+            let overrides = Overrides { data: data.map(str::to_string), sets: sets.clone(), ..Overrides::default() };
             overrides.in_full(std::slice::from_ref(&config)).unwrap()
         };
         assert_eq!(full(None).sets, ["data.image-folder.subset=3", "train.precision=bf16"]);
@@ -298,7 +357,7 @@ mod tests {
         let read = of_data.read(std::slice::from_ref(&config)).unwrap().data;
         assert_eq!(read.dataset.resolved()["subset"].as_integer(), Some(3));
         let root = Overrides { sets: vec!["root=/c".to_string()], ..Overrides::default() };
-        assert_eq!(root.for_another_run().sets, root.sets);
+        assert_eq!(root.for_another_run(config).unwrap().sets, ["data.image-folder.root=/c"]);
     }
 
     #[test]

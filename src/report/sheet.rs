@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::analysis::sensitivity::{Sensitivities, Sensitivity};
 use crate::data::{Fingerprint, Medium, Request, Split, SplitName};
-use crate::experiment::{Experiment, load_config};
+use crate::experiment::Overrides;
 use crate::inference::{Extremes, Offered};
 use crate::machine::cores;
 use crate::metrics::Uncertainty;
@@ -18,6 +18,7 @@ use crate::predictions::Predictions;
 use crate::results::CLEAN;
 use crate::run::IMAGES;
 use crate::run::{RunFolder, open_predictions};
+use crate::session::Named;
 use crate::tasks::has_logits;
 
 /// The side in pixels of images that are read from files.
@@ -27,10 +28,11 @@ const SIDE: usize = 224;
 /// has no images, or no predictions on clean ones.
 ///
 /// # Errors
-/// Fails if a test set cannot be read, or if its images are not those that were predicted.
-pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
-    let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
-    if experiment.checkpoint.medium() != Medium::Images {
+/// Fails if a test set cannot be read, if its images are not those that were predicted, or, as bad usage, if the overrides change what the
+/// run was trained with.
+pub fn of_run(run: &RunFolder, overrides: &Overrides) -> Result<Option<Extremes>> {
+    let named = Named::of(run.clone(), overrides)?;
+    if named.experiment.checkpoint.medium() != Medium::Images {
         return Ok(None);
     }
     let mut saved = vec![];
@@ -41,7 +43,7 @@ pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
         }
     }
     let mut extremes = None;
-    for split in if saved.is_empty() { vec![] } else { splits(&experiment)? } {
+    for split in if saved.is_empty() { vec![] } else { splits(&named)? } {
         let fingerprint = Fingerprint::of(&split)?.short();
         let is_own = |file: &&std::path::PathBuf| {
             Predictions::described(file, IMAGES).is_ok_and(|images| images.as_deref() == Some(&*fingerprint))
@@ -55,10 +57,10 @@ pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
     Ok(extremes)
 }
 
-/// Reads the test sets of an experiment.
-fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
+/// Reads the test sets of a run.
+fn splits(named: &Named) -> Result<Vec<Split>> {
     let request = Request { image_size: SIDE, ..Request::listing(cores(), &|_, _| ()) };
-    experiment.data.each_test_set(|_, set| set.load(SplitName::Test, &request))
+    named.test_images(|set| set.load(SplitName::Test, &request))
 }
 
 fn offer(split: &Split, file: &Path, extremes: &mut Extremes) -> Result<()> {

@@ -75,6 +75,13 @@ impl Tree {
         matches!(&self.root.value, Value::Table(table) if table.contains_key(key))
     }
 
+    /// Returns the entry of a top-level table that holds one, such as `linear` of `[head.linear]`.
+    pub fn chosen(&self, table: &str) -> Option<&str> {
+        let Value::Table(all) = &self.root.value else { return None };
+        let Value::Table(entries) = &all.get(table)?.value else { return None };
+        entries.keys().next().map(String::as_str).filter(|_| entries.len() == 1)
+    }
+
     /// Returns whether the config has no entry.
     pub fn is_empty(&self) -> bool {
         matches!(&self.root.value, Value::Table(table) if table.is_empty())

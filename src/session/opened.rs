@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use super::named::{NOTHING_HELD_OUT, Named, check_trial, is_of_training};
+use super::named::{NOTHING_HELD_OUT, Named, check_trial, is_of_training, located};
 use super::{Prepared, Session, Settings, prepare};
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::labels::Labels;
@@ -82,11 +82,22 @@ impl Opened {
         Opened::named(Named::find(named, overrides, &computing.settings.out)?, computing)
     }
 
+    /// Opens another finished run beside the one that the overrides are meant for.
+    ///
+    /// # Errors
+    /// Fails as [`Opened::run`] does.
+    pub fn another(named: &str, overrides: &Overrides, computing: Computing) -> Result<Opened> {
+        let run = RunFolder::find(&computing.settings.out, Some(named))?;
+        Opened::run(Some(named), &overrides.for_another_run(run.config())?, computing)
+    }
+
     /// Opens a run whose config was read before.
     ///
     /// # Errors
     /// Fails if it cannot be read, or if results are to be stored and it cannot be written to.
-    pub fn named(Named { run, experiment, overrides, by_folder }: Named, computing: Computing) -> Result<Opened> {
+    pub fn named(named: Named, computing: Computing) -> Result<Opened> {
+        named.expect_files()?;
+        let Named { run, experiment, overrides, by_folder, own_data, roots } = named;
         run.remove_temporaries();
         let (logged, stores) = (crate::base::logging::open_log(&run.log()), computing.stores);
         let settings = Settings { precision: overrides.precision, ..computing.on(&run) };
@@ -105,7 +116,7 @@ impl Opened {
         let session = Session::open(&experiment, settings, device, stored.labels())?;
         session.check_layout(&run, &stored)?;
         let own_sets = run.data()?.test_names();
-        let (trained, roots, own_data) = (Some(Trained { stored, record }), overrides.roots(), overrides.keep_data());
+        let trained = Some(Trained { stored, record });
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })
     }
 
@@ -131,8 +142,9 @@ impl Opened {
             experiment.head.key
         );
         // The folder of such a run is that of the experiment with its overrides.
-        let (roots, own_sets) = (overrides.roots(), experiment.data.test_names());
-        Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets, by_folder: false })
+        let own_sets = experiment.data.test_names();
+        let (trained, roots) = (None, vec![]);
+        Ok(Opened { experiment, session, run, trained, roots, own_data: true, own_sets, by_folder: false })
     }
 
     /// Refuses to test a trial of a sweep unless its folder was named.
@@ -153,7 +165,7 @@ impl Opened {
         }
         match name {
             SplitName::Test => {
-                self.experiment.data.each_test_set(|_, set| self.session.load_test(&self.experiment, set))
+                self.located(self.experiment.data.each_test_set(|_, set| self.session.load_test(&self.experiment, set)))
             }
             name => Ok(vec![self.split(name)?]),
         }
@@ -248,7 +260,7 @@ impl Opened {
     /// Fails if the data set has no such split.
     pub fn split(&self, name: SplitName) -> Result<Split> {
         if name != SplitName::Val {
-            return self.session.load(&self.experiment, name);
+            return self.located(self.session.load(&self.experiment, name));
         }
         let data = &self.experiment.data;
         if self.own_data
@@ -273,6 +285,14 @@ impl Opened {
                     .to_string()
             }
         })
+    }
+
+    /// Returns what was read of the data.
+    ///
+    /// # Errors
+    /// Fails if it was not read; where nothing is at the place of the run's own data, with the key that says where they are.
+    pub fn located<T>(&self, read: Result<T>) -> Result<T> {
+        if self.own_data { located(&self.experiment, read) } else { read }
     }
 
     /// Returns the training images that an experiment holds out, if it holds out any.
@@ -341,7 +361,10 @@ impl Opened {
     /// Runs `work` on the run's own experiment: `--data` names another test set, not another training set.
     fn with_own_data<T>(&self, work: impl FnOnce(&Experiment) -> Result<T>) -> Result<T> {
         match &self.trained {
-            Some(_) => work(&Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?),
+            Some(_) => {
+                let own = Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?;
+                located(&own, work(&own))
+            }
             None => work(&self.experiment),
         }
     }

@@ -126,7 +126,7 @@ fn photos_are_predicted_upright_unless_that_is_switched_off() {
 fn the_test_set_of_a_run_is_predicted_with_labels_as_it_is_evaluated() {
     let place = trained();
     let sheet = text(&place.path("sheet.png"));
-    let arguments = ["latest", "--set", "test", "--top", "3", "--contact-sheet", &sheet];
+    let arguments = ["latest", "--split", "test", "--top", "3", "--contact-sheet", &sheet];
     let records = table(&place, &done(with(place.command("predict", &[]), &arguments)));
     let results = place.results();
     assert_eq!(records.rows.len(), 30);
@@ -144,7 +144,7 @@ fn the_test_set_of_a_run_is_predicted_with_labels_as_it_is_evaluated() {
         assert!(first >= second && second >= third, "row {row}");
     }
     assert!(::image::open(&sheet).unwrap().height() > 900, "wrong, uncertain and certain images");
-    let both = ["latest", "0.png", "--set", "test"];
+    let both = ["latest", "0.png", "--split", "test"];
     let output = with(place.command("predict", &[]), &both).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", messages(&output));
     let none = with(place.command("predict", &[]), &["latest"]).output().unwrap();

@@ -295,7 +295,14 @@ fn a_trained_run_keeps_its_settings_in_eval() {
     let place = Place::with_tiny();
     trained(&place, &[]);
     let line = error_line(place.command("eval", &["subspace.low-rank.rank=4"]), 2);
-    assert_has(&line, &["--set subspace.low-rank.rank=4", "only data.*, checkpoint.path, train.particle_chunk"]);
+    assert_has(
+        &line,
+        &[
+            "--set subspace.low-rank.rank=4",
+            "only checkpoint.path, checkpoint.tokenizer",
+            "data.*, train.particle_chunk and train.precision can be set",
+        ],
+    );
     let mut command = place.command("eval", &[]);
     command.args(["--corrupt", "gaussian-noise:9"]);
     assert_has(&error_line(command, 2), &["--corrupt: ", "9"]);

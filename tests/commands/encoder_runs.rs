@@ -30,7 +30,7 @@ fn cola(count: usize, first: usize) -> String {
     (first..first + count).map(row).collect()
 }
 
-fn place(encoder: &str, task: &str, more: &str) -> Place {
+pub fn place(encoder: &str, task: &str, more: &str) -> Place {
     let place = Place::new();
     let files = if task == "cola" { ("CoLA", cola as fn(usize, usize) -> String) } else { ("RTE", rte as _) };
     place.write(&format!("glue/{}/train.tsv", files.0), files.1(40, 0).as_bytes());
@@ -49,8 +49,8 @@ fn place(encoder: &str, task: &str, more: &str) -> Place {
     place
 }
 
-const LOW_RANK: &str = "[subspace.low-rank]\nrank = 2\ntargets = [\"linear\"]\n";
-const TRAINED: &str = "[method.svgd]\nparticles = 2\ngamma = 0.01\n[optimizer.adamw]\nlr = 2e-2\n\
+pub const LOW_RANK: &str = "[subspace.low-rank]\nrank = 2\ntargets = [\"linear\"]\n";
+pub const TRAINED: &str = "[method.svgd]\nparticles = 2\ngamma = 0.01\n[optimizer.adamw]\nlr = 2e-2\n\
                        [train]\nepochs = 6\nbatch_size = 8\n";
 
 #[test]

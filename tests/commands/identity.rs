@@ -266,7 +266,7 @@ fn a_config_that_was_edited_or_removed_is_noticed() {
     assert_has(&said, &["config.toml", "changed since bella wrote it"]);
     assert_has(&error_line(place.command("eval", &[]), 2), &["config.toml", "changed since bella wrote it"]);
     let edited = error_line(with(place.command("train", &[]), &["--config", config.to_str().unwrap()]), 2);
-    assert_has(&edited, &["changed since bella wrote it", "delete its line `# content_hash` if the change is meant"]);
+    assert_has(&edited, &["changed since bella wrote it", "give a change by --set, or make it in a copy"]);
 
     let bare: String = whole.lines().filter(|line| !line.contains("content_hash")).map(|l| format!("{l}\n")).collect();
     std::fs::write(&config, bare).unwrap();

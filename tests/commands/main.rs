@@ -26,6 +26,7 @@ mod identity;
 mod init;
 mod language_runs;
 mod laplace_runs;
+mod moved;
 mod numbers;
 mod packed;
 mod page;

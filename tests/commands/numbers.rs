@@ -29,7 +29,7 @@ fn draws_of_unlike_weights_are_a_mixture_by_them() {
     let shares = saved.shares();
     assert!(shares.len() == 3 && shares.windows(2).all(|pair| pair[0] > pair[1]), "{shares:?}");
     let run = text(&place.run());
-    let own = table(&place, &done(with(place.command("predict", &[]), &[&run, "--set", "test"])));
+    let own = table(&place, &done(with(place.command("predict", &[]), &[&run, "--split", "test"])));
     for row in 0..30 {
         let mean: f64 = saved.of_sample(row).zip(&shares).map(|(one, share)| share * one.mean).sum();
         assert!((number(&own, row, "mean") - mean).abs() < 1e-6, "{mean}");
@@ -89,7 +89,7 @@ fn a_posterior_of_numbers_is_trained_scored_and_listed() {
     let new = table(&place, &done(with(place.command("predict", &[]), &[&run, &picture])));
     let [low, mean, high] = ["low_90", "mean", "high_90"].map(|column| number(&new, 0, column));
     assert!(low < mean && mean < high && number(&new, 0, "disagreement") > 0.0);
-    let own = table(&place, &done(with(place.command("predict", &[]), &[&run, "--set", "test"])));
+    let own = table(&place, &done(with(place.command("predict", &[]), &[&run, "--split", "test"])));
     let square = |row: usize| (number(&own, row, "mean") - number(&own, row, "number")).powi(2);
     let rmse = ((0..30).map(square).sum::<f64>() / 30.0).sqrt();
     assert!((rmse - before[0]).abs() < 1e-9, "{rmse}");

@@ -176,6 +176,11 @@ fn runs_keys_and_data_sets_are_completed() {
     assert_eq!(complete(&["runs", "show", "low"]), "low-rank-svgd-s1-0123456789");
     assert_eq!(complete(&["train", "--set", "method.svgd.gam"]), "method.svgd.gamma=");
     assert_eq!(complete(&["train", "--set", "data.digits.valid"]), "data.digits.validation=");
+    // Of a run's config, keys that it may not change are left out.
+    assert_eq!(complete(&["eval", "--set", "method.svgd.gam"]), "");
+    assert_eq!(complete(&["eval", "--set", "data.digits.valid"]), "data.digits.validation=");
+    assert_eq!(complete(&["predict", "--set", "data.digits.valid"]), "");
+    assert_eq!(complete(&["predict", "--set", "checkpoint.t"]), "checkpoint.tokenizer=");
     assert_eq!(complete(&["eval", "--data", "cifar100-"]), "cifar100-c=");
     assert_eq!(complete(&["init", "--method", "multi-s"]), "multi-swag");
 }

@@ -122,7 +122,7 @@ impl Merge {
 fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     session.model.check_classes().context("--by squared-gradients")?;
-    let split = session.load(experiment, SplitName::Train)?;
+    let split = opened.split(SplitName::Train)?;
     let indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     let all = indices.len();
     let indices = some_of(&indices, count, experiment.seed);

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 
-use super::options::TableArgs;
+use super::options::{PlaceArgs, TableArgs};
 use crate::base::files::expect_writable;
 use crate::base::outside::{print_drawn, printable};
 use crate::base::small::Usage;
+use crate::experiment::Overrides;
 use crate::metrics::of_column;
 use crate::report::aggregate::aggregates;
 use crate::report::export::{self, Format};
@@ -62,12 +63,15 @@ pub struct ReportArgs {
     notebook: Option<PathBuf>,
 
     /// Make `<experiment>.csv` anew from the files of the runs, and report nothing. What it held before stays beside it.
-    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture", "format", "columns", "wide", "csv"])]
+    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture", "format", "places", "columns", "wide", "csv"])]
     rebuild: bool,
 
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
+
+    #[command(flatten)]
+    places: PlaceArgs,
 
     #[command(flatten)]
     table: TableArgs,
@@ -80,6 +84,10 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         return args.rebuild_files();
     }
     let (sources, run) = args.open()?;
+    if args.places.is_given() && (run.is_none() || (args.out.is_none() && args.html.is_none())) {
+        let why = "--set: says where a run's own images are, which --out and --html show: name a run and one of these, or leave it out";
+        return Err(Usage(why.into()).into());
+    }
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
         print_seeds(&sources, args.format, &args.table)?;
@@ -258,7 +266,7 @@ impl ReportArgs {
         let results: Vec<_> =
             tables::own(sources).into_iter().chain([tables::seeds(sources)]).chain(of_classes).collect();
         let figures = figures::all(&materials);
-        let sheet = run.map_or(Ok(vec![]), sheet_of)?;
+        let sheet = run.map_or(Ok(vec![]), |run| sheet_of(run, &self.places.overrides()))?;
         for figure in &figures {
             figure.problems.iter().for_each(|problem| tracing::warn!("figure {}: {problem}", figure.key));
         }
@@ -287,12 +295,15 @@ impl ReportArgs {
 }
 
 /// Returns the sheet of images of a run as a PNG; nothing, with a warning, where it cannot be made.
-fn sheet_of(run: &RunFolder) -> Result<Vec<u8>> {
-    let sheet = sheet::of_run(run).unwrap_or_else(|error| {
-        tracing::warn!("no sheet of images: {error:#}");
-        None
-    });
-    sheet.map_or(Ok(vec![]), |images| images.png(&run.id()))
+fn sheet_of(run: &RunFolder, overrides: &Overrides) -> Result<Vec<u8>> {
+    match sheet::of_run(run, overrides) {
+        Ok(sheet) => sheet.map_or(Ok(vec![]), |images| images.png(&run.id())),
+        Err(error) if error.is::<Usage>() => Err(error),
+        Err(error) => {
+            tracing::warn!("no sheet of images: {error:#}");
+            Ok(vec![])
+        }
+    }
 }
 
 /// Returns the run that is named by its folder, or, where no file or folder has the name, as other commands name runs.
