@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -121,6 +121,35 @@ pub fn end_group(child: &mut Child) {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn end_group(child: &mut Child) {
     let _ = child.kill();
+}
+
+/// The numbers of the groups that are to end where this process ends at once.
+static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// A child's group while its child is waited for.
+pub struct OwnGroup(u32);
+
+impl OwnGroup {
+    /// Notes a child that is the first of its group ([`own_group`]). The note must be dropped soon after the child was waited for.
+    pub fn of(child: &Child) -> OwnGroup {
+        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
+        OwnGroup(child.id())
+    }
+}
+
+impl Drop for OwnGroup {
+    fn drop(&mut self) {
+        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| *id != self.0);
+    }
+}
+
+/// Ends all groups that are noted, with what the children have started, since this process ends at once.
+#[cfg(unix)]
+pub fn end_groups() {
+    for id in GROUPS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        // SAFETY: the child is being waited for, so its number belongs to no other group.
+        unsafe { libc::kill(-(id as libc::pid_t), libc::SIGKILL) };
+    }
 }
 
 /// Limits what this process may take from now on: `bytes` of memory beside what it has, small files, and no picture of its

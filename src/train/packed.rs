@@ -64,7 +64,7 @@ pub fn run_packed(session: &Session, runs: Vec<PackedRun>, watch: &Watch) -> Res
         if known.is_none() {
             pack.streams.push((context.experiment.seed, Batches::new(context, &share, prefix.clone())));
         }
-        match Training::begin(*context, run.folder, run.state, pack.chunker.clone(), place == 0) {
+        match Training::begin(*context, run.folder, run.state, pack.chunker.clone(), watch, place == 0) {
             Ok(training) => pack.members.push(Member { place, stream, training }),
             Err(error) => pack.ended.push((place, Err(error))),
         }

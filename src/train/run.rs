@@ -125,7 +125,7 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
     let coming = chunks::coming(std::slice::from_ref(context));
     let prefix = prefix::of(context, folder, &context.material.holdout.train, coming)?;
     let chunker = chunks::plan(context, sharding.share().rows.len())?;
-    let mut training = Training::begin(*context, folder, state, chunker.clone(), true)?;
+    let mut training = Training::begin(*context, folder, state, chunker.clone(), watch, true)?;
     watch.began.set(true);
     context.announce(&sharding);
     let batches = Batches::new(context, sharding.share(), prefix.map(Rc::new));
@@ -183,7 +183,8 @@ pub(super) struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// Takes a run before its first step, or where its resume file left it. A training that does not speak shows no progress.
+    /// Takes a run before its first step, or where its resume file left it. A training that does not speak shows no progress, and
+    /// what follows it (`train.on_epoch`) ends soon after a stop that `watch` is asked for.
     ///
     /// # Errors
     /// Fails if there is no memory for theta, if the start cannot be computed, or if the resume file is not that of this run.
@@ -192,6 +193,7 @@ impl<'a> Training<'a> {
         folder: &'a RunFolder,
         state: Option<State>,
         chunker: Rc<Chunker>,
+        watch: &Watch,
         speaks: bool,
     ) -> Result<Training<'a>> {
         let theta = match &state {
@@ -209,7 +211,7 @@ impl<'a> Training<'a> {
             validator: Validator::new(&context),
             selector: Selector::new(context.spec()),
             saver,
-            observers: Observers::of(&context, folder, &particles.progress),
+            observers: Observers::of(&context, folder, &particles.progress, &watch.stop),
             meter: Meter::new(&context, folder, &particles.progress, speaks),
             particles,
             folder,
@@ -264,7 +266,7 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
-    /// Validates and saves an epoch whose steps are done.
+    /// Validates and saves an epoch whose steps are done. The command of the user comes last, since it may be slow.
     ///
     /// # Errors
     /// Fails if something is not finite, if predictions fail, or if a file cannot be written.
@@ -276,10 +278,11 @@ impl<'a> Training<'a> {
         selector.offer(&row, particles);
         let warnings: Vec<String> = particles.warnings(&row).into_iter().chain(selector.lacks(&row)).collect();
         announce(&self.whose, &row, context.spec().epochs, &warnings);
-        observers.epoch(&row);
-        particles.progress.finish_epoch(row);
+        observers.log_epoch(&row);
+        particles.progress.finish_epoch(row.clone());
         saver.write_history(&particles.progress)?;
         saver.save(particles)?;
+        observers.tell_epoch(&row);
         meter.end_epoch();
         Ok(())
     }

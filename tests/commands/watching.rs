@@ -88,6 +88,40 @@ fn a_command_that_fails_does_not_end_training() {
     assert_has(&messages(&bad), &["train.on_epoch = 3: must be a shell command in quotes, or a list of a program"]);
 }
 
+/// The epoch is saved before it waits for a slow command, a stop does not wait for that, and the run goes on behind the epoch.
+#[cfg(unix)]
+#[test]
+fn a_slow_command_keeps_no_epoch_from_being_saved() {
+    let place = Place::with_tiny();
+    let sets = ["train.epochs=3", "train.on_epoch=\"sleep 300\"", "train.on_epoch_seconds=120"];
+    let arguments = place.arguments("train", &sets);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).arg("--no-eval").envs(crate::common::preload());
+    command.arg("--config").arg(place.path("tiny.toml")).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let epochs = || {
+        let history = place.runs().first().map(|run| run.join("train.csv"));
+        history.and_then(|path| std::fs::read_to_string(path).ok()).map_or(0, |text| text.lines().count() - 1)
+    };
+    while epochs() < 2 {
+        assert!(begun.elapsed().as_secs() < 60, "the second epoch waits for the command of the first");
+        assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(begun.elapsed().as_secs() < 90, "the stop waits for the command");
+    assert_eq!(output.status.code(), Some(1), "{}", messages(&output));
+    let late = "train.on_epoch: epoch 2: it did not end within 5 s after training was stopped, and was ended";
+    assert_has(
+        &messages(&output),
+        &["stopping after this step", late, "error: stopped after 8 steps, which are saved"],
+    );
+    let output = place.train(&sets[..1]).arg("--no-eval").output().unwrap();
+    assert_has(&messages(&output), &["resuming after 8 steps (epoch 3)", "epoch 3/3"]);
+}
+
 /// Whoever runs a config of somebody else learns of its command from every command that would run it, and may look before.
 #[test]
 fn the_command_of_a_config_is_named_before_it_runs() {

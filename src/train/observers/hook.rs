@@ -1,12 +1,14 @@
 //! The command of `train.on_epoch`: it gets the row of each epoch as one line of JSON on its standard input.
 //!
-//! It runs beside the next epoch, in a process group of its own, so that Ctrl-C saves the run and lets the command end.
-//! There is never more than one: the next waits for the one before.
+//! It runs beside the next epoch, in a process group of its own, so that Ctrl-C saves the run and lets the command end, if that
+//! takes no more than seconds. There is never more than one: the next waits for the one before.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,13 +17,16 @@ use serde_json::{Map, Value, json};
 use signal_hook::consts::SIGKILL;
 
 use crate::experiment::{Experiment, TrainSpec};
-use crate::machine::child::{end_group, end_with_parent, own_group};
+use crate::machine::child::{OwnGroup, end_group, end_with_parent, own_group};
 use crate::run::RunFolder;
 use crate::schema::CommandLine;
 use crate::train::progress::EpochRow;
 
 /// The seconds after which the command is stopped unless `train.on_epoch_seconds` says otherwise.
 const SECONDS: f64 = 60.0;
+
+/// The time that a command still has once training is asked to stop: batch systems kill half a minute after they asked.
+const AFTER_STOP: Duration = Duration::from_secs(5);
 
 /// The time between two looks at the command.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -32,14 +37,28 @@ const LAST_BYTES: u64 = 200;
 /// The command with the facts of the run.
 pub struct Hook {
     command: CommandLine,
-    limit: Duration,
+    limit: Limit,
     log: PathBuf,
     facts: Map<String, Value>,
     running: Option<JoinHandle<()>>,
 }
 
+/// How long a command may run.
+#[derive(Clone)]
+struct Limit {
+    time: Duration,
+    /// Set when training is asked to stop.
+    stop: Arc<AtomicBool>,
+}
+
 impl Hook {
-    pub fn new(command: CommandLine, spec: &TrainSpec, experiment: &Experiment, folder: &RunFolder) -> Hook {
+    pub fn new(
+        command: CommandLine,
+        spec: &TrainSpec,
+        experiment: &Experiment,
+        folder: &RunFolder,
+        stop: Arc<AtomicBool>,
+    ) -> Hook {
         let facts = json!({
             "experiment": experiment.name,
             "run": folder.id(),
@@ -48,17 +67,17 @@ impl Hook {
             "epochs": spec.epochs,
         });
         let Value::Object(facts) = facts else { unreachable!("it is written as an object") };
-        let limit = Duration::from_secs_f64(spec.on_epoch_seconds.unwrap_or(SECONDS).min(1e9));
+        let limit = Limit { time: Duration::from_secs_f64(spec.on_epoch_seconds.unwrap_or(SECONDS).min(1e9)), stop };
         Hook { command, limit, log: folder.hook_log(), facts, running: None }
     }
 
     /// Starts the command for an epoch.
     pub fn start(&mut self, row: &EpochRow) {
         self.wait();
-        let (command, log, limit, epoch) = (self.command.clone(), self.log.clone(), self.limit, row.epoch);
+        let (command, log, limit, epoch) = (self.command.clone(), self.log.clone(), self.limit.clone(), row.epoch);
         let text = line(&self.facts, row);
         self.running = Some(std::thread::spawn(move || {
-            if let Err(error) = run(&command, &text, &log, limit) {
+            if let Err(error) = run(&command, &text, &log, &limit) {
                 tracing::warn!("train.on_epoch: epoch {epoch}: {error:#}");
             }
         }));
@@ -91,27 +110,43 @@ fn line(facts: &Map<String, Value>, row: &EpochRow) -> String {
 ///
 /// # Errors
 /// Fails if it cannot be started, if it does not end in time, or if it ends with another exit code than 0.
-fn run(command: &CommandLine, line: &str, log: &Path, limit: Duration) -> Result<()> {
+fn run(command: &CommandLine, line: &str, log: &Path, limit: &Limit) -> Result<()> {
     let out = OpenOptions::new().create(true).append(true).open(log);
     let out = out.with_context(|| format!("{}: cannot write", log.display()))?;
     let mut child = started(command, &out)?;
     // A command that does not read its input is no failure.
     let input = child.stdin.take();
-    let (line, begun) = (line.to_string(), Instant::now());
+    let line = line.to_string();
     let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(line.as_bytes())));
-    let status = loop {
-        if let Some(status) = child.try_wait().context("cannot wait for it")? {
-            break status;
-        }
-        if begun.elapsed() >= limit {
-            end_group(&mut child);
-            let _ = child.wait();
-            bail!("it did not end within {} s and was stopped (train.on_epoch_seconds)", limit.as_secs_f64());
-        }
-        std::thread::sleep(LOOK_EVERY);
-    };
+    let status = ended(&mut child, limit)?;
     drop(writer);
     if status.success() { Ok(()) } else { bail!("{}{}", words(status), last_words(log)) }
+}
+
+/// Waits for the end of a command, and ends it with all that it has started where that takes too long.
+fn ended(child: &mut Child, limit: &Limit) -> Result<ExitStatus> {
+    let _group = OwnGroup::of(child);
+    let begun = Instant::now();
+    let mut stopped: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for it")? {
+            return Ok(status);
+        }
+        if stopped.is_none() && limit.stop.load(Ordering::Relaxed) {
+            stopped = Some(Instant::now());
+        }
+        let late = if begun.elapsed() >= limit.time {
+            format!("it did not end within {} s and was stopped (train.on_epoch_seconds)", limit.time.as_secs_f64())
+        } else if stopped.is_some_and(|stopped| stopped.elapsed() >= AFTER_STOP) {
+            format!("it did not end within {} s after training was stopped, and was ended", AFTER_STOP.as_secs())
+        } else {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        };
+        end_group(child);
+        let _ = child.wait();
+        bail!("{late}");
+    }
 }
 
 fn started(command: &CommandLine, out: &File) -> Result<Child> {
@@ -196,7 +231,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("on_epoch.log");
         let shell = |line: &str| CommandLine::Shell(line.into());
-        let long = Duration::from_secs(30);
+        let within = |time: Duration| Limit { time, stop: Arc::default() };
+        let long = &within(Duration::from_secs(30));
         run(&shell("cat"), "row\n", &log, long).unwrap();
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "row\n");
         run(&shell("exit 0"), &"x".repeat(1 << 20), &log, long).unwrap();
@@ -205,8 +241,11 @@ mod tests {
         let missing = run(&CommandLine::Program(vec!["no-such-program".into()]), "", &log, long).unwrap_err();
         assert!(format!("{missing:#}").starts_with("cannot start `no-such-program`: No such file"), "{missing:#}");
         let started = Instant::now();
-        let slow = run(&shell("sleep 60 & wait"), "", &log, Duration::from_millis(50)).unwrap_err().to_string();
+        let slow =
+            run(&shell("sleep 60 & wait"), "", &log, &within(Duration::from_millis(50))).unwrap_err().to_string();
         assert_eq!(slow, "it did not end within 0.05 s and was stopped (train.on_epoch_seconds)");
         assert!(started.elapsed() < Duration::from_secs(30), "the children of the shell are stopped, too");
+        long.stop.store(true, Ordering::Relaxed);
+        run(&shell("sleep 0.1"), "", &log, long).unwrap();
     }
 }

@@ -4,6 +4,9 @@
 mod events;
 mod hook;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use anyhow::Result;
 
 use self::events::EventFile;
@@ -25,14 +28,14 @@ pub(super) struct Observers {
 }
 
 impl Observers {
-    /// Returns the observers of a training that goes on from here. Only the first process has any.
-    pub fn of(context: &Context, folder: &RunFolder, progress: &Progress) -> Observers {
+    /// Returns the observers of a training that goes on from here, until `stop` is set. Only the first process has any.
+    pub fn of(context: &Context, folder: &RunFolder, progress: &Progress, stop: &Arc<AtomicBool>) -> Observers {
         let (spec, leads) = (context.spec(), context.group().is_main());
         let hook = spec.on_epoch.clone().filter(|_| leads);
         let wants_events = leads && spec.log.contains(&LogFormat::TensorBoard);
         Observers {
             events: if wants_events { open(folder, progress).inspect_err(give_up).ok() } else { None },
-            hook: hook.map(|command| Hook::new(command, spec, context.experiment, folder)),
+            hook: hook.map(|command| Hook::new(command, spec, context.experiment, folder, stop.clone())),
             every: context.steps().div_ceil(MOST_STEPS).max(1),
         }
     }
@@ -52,10 +55,14 @@ impl Observers {
         });
     }
 
-    /// Tells of the end of an epoch.
-    pub fn epoch(&mut self, row: &EpochRow) {
+    /// Logs the end of an epoch, which may not be saved yet: where it is repeated, TensorBoard drops what was logged first.
+    pub fn log_epoch(&mut self, row: &EpochRow) {
         let (step, scalars) = epoch_scalars(row);
         self.log(|file| file.write(step, &scalars));
+    }
+
+    /// Tells the command of the user of an epoch that is saved, as soon as it is done with the one before.
+    pub fn tell_epoch(&mut self, row: &EpochRow) {
         if let Some(hook) = &mut self.hook {
             hook.start(row);
         }
