@@ -190,13 +190,16 @@ fn shown(text: &str) -> String {
 #[derive(Clone, Copy)]
 struct Terminal;
 
+// A terminal that is gone must not end the run because of its messages.
 impl Write for Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        BARS.suspend(|| io::stderr().write(bytes))
+        let _ = BARS.suspend(|| io::stderr().write_all(bytes));
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        let _ = io::stderr().flush();
+        Ok(())
     }
 }
 
@@ -317,8 +320,10 @@ impl TermLike for Narrower {
         self.term.clear_line()
     }
 
+    /// Draws what was written. Where the terminal is gone nothing is drawn, since indicatif would panic at an error.
     fn flush(&self) -> io::Result<()> {
-        self.term.flush()
+        let _ = self.term.flush();
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ways in which a command ends: it fails by a mistake of the user or another error, or a signal ends it.
 //!
-//! Ctrl-C, SIGTERM and SIGUSR1 (which batch systems send before the time limit) are handled alike in every command: a
-//! line says what is saved, and the exit code is 1. One thread waits for signals. What it does with one changes while a
+//! Ctrl-C, SIGTERM, SIGUSR1 (which batch systems send before the time limit) and SIGHUP (the terminal is gone) are handled alike in
+//! every command: a line says what is saved, and the exit code is 1. One thread waits for signals. What it does with one changes while a
 //! command runs: it ends the process at once, or asks a training loop to save and end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::{mem, ptr};
 
 use anyhow::Result;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::base::small::Usage;
+use crate::machine::child::end_groups;
 use crate::machine::parallel::ProcessGroup;
 use crate::run::Ambiguous;
 use crate::schema::Problems;
@@ -107,17 +108,42 @@ fn respond(next: Response) -> Result<()> {
 }
 
 /// The signals that end a command.
-const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGUSR1];
+const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGUSR1, SIGHUP];
+
+/// Returns the signals that end this command: without SIGHUP where that is ignored, as `nohup` wants it.
+fn ending() -> Result<Vec<i32>> {
+    let mut signals = ENDING.to_vec();
+    if action(SIGHUP)?.sa_sigaction == libc::SIG_IGN {
+        signals.retain(|signal| *signal != SIGHUP);
+    }
+    Ok(signals)
+}
+
+/// Returns what this process does with a signal.
+fn action(signal: i32) -> std::io::Result<libc::sigaction> {
+    // SAFETY: a null pointer changes nothing, and the call writes all of the action.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        done(libc::sigaction(signal, ptr::null(), &mut action))?;
+        Ok(action)
+    }
+}
+
+fn done(code: i32) -> std::io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
 
 /// The bytes of the stack of handlers. With the largest registers (AMX), a frame of a handler takes 12 KB.
 const STACK: usize = 64 << 10;
 
 fn listen() -> Result<()> {
-    let mut signals = Signals::new(ENDING)?;
-    handle_apart()?;
+    let ending = ending()?;
+    let mut signals = Signals::new(&ending)?;
+    handle_apart(&ending)?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if let Some(code) = answer(signal) {
+                end_groups();
                 // `process::exit` would destroy libtorch's state while it still computes.
                 signal_hook::low_level::exit(code.into());
             }
@@ -130,20 +156,16 @@ fn listen() -> Result<()> {
 ///
 /// oneDNN's products of f32 matrices with AVX-512 move the stack pointer to a buffer on the heap. The registers that the system puts below
 /// it where a signal arrives meanwhile overwrote what lies in front of the buffer, and the process crashed.
-fn handle_apart() -> std::io::Result<()> {
-    let done = |code: i32| if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+fn handle_apart(signals: &[i32]) -> std::io::Result<()> {
     let memory = Box::leak(vec![0u8; STACK].into_boxed_slice());
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
     // SAFETY: the memory is never freed, and nothing else uses it.
     done(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
-    for signal in ENDING {
-        // SAFETY: the call writes all of the action. The handler stays the one that it names.
-        unsafe {
-            let mut action: libc::sigaction = mem::zeroed();
-            done(libc::sigaction(signal, ptr::null(), &mut action))?;
-            action.sa_flags |= libc::SA_ONSTACK;
-            done(libc::sigaction(signal, &action, ptr::null_mut()))?;
-        }
+    for signal in signals {
+        let mut action = action(*signal)?;
+        action.sa_flags |= libc::SA_ONSTACK;
+        // SAFETY: the handler stays the one that the action names.
+        done(unsafe { libc::sigaction(*signal, &action, ptr::null_mut()) })?;
     }
     Ok(())
 }
@@ -158,9 +180,10 @@ fn answer(signal: i32) -> Option<u8> {
         }
         Response::Leave => Some(1),
         Response::Ask { stop, alone } => {
-            // With several processes, the batch system and the launcher may both forward the same signal.
+            // With several processes, the batch system and the launcher may both forward the same signal. Where a terminal goes, the
+            // system and the shell both say so.
             let again = stop.swap(true, Ordering::Relaxed);
-            if alone && signal != SIGUSR1 && again {
+            if alone && [SIGINT, SIGTERM].contains(&signal) && again {
                 return Some(fail(&Stopped("stopped at once; what was saved before stays".into()).into()));
             }
             if !again {
@@ -180,13 +203,13 @@ mod tests {
     #[test]
     fn signals_are_handled_on_a_stack_of_their_own() {
         listen().unwrap();
-        for signal in ENDING {
-            // SAFETY: the calls write all of their results.
-            let (action, stack) = unsafe {
-                let (mut action, mut stack): (libc::sigaction, libc::stack_t) = (mem::zeroed(), mem::zeroed());
-                assert_eq!(libc::sigaction(signal, ptr::null(), &mut action), 0);
+        for signal in ending().unwrap() {
+            let action = action(signal).unwrap();
+            // SAFETY: the call writes all of its result.
+            let stack = unsafe {
+                let mut stack: libc::stack_t = mem::zeroed();
                 assert_eq!(libc::sigaltstack(ptr::null(), &mut stack), 0);
-                (action, stack)
+                stack
             };
             assert!(action.sa_flags & libc::SA_ONSTACK != 0 && action.sa_sigaction != libc::SIG_DFL, "signal {signal}");
             assert!(stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= STACK, "signal {signal}");
