@@ -18,8 +18,12 @@ fn terminal() -> (File, OwnedFd) {
     // SAFETY: the pointers are those of two integers and a size, or null where openpty takes null.
     let failed = unsafe { libc::openpty(&mut person, &mut program, null_mut(), null_mut(), &size) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+    // A terminal is open as long as any process holds it, and other tests start some, too.
     // SAFETY: openpty has just opened both.
-    unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
+    unsafe {
+        [person, program].into_iter().for_each(|end| assert_eq!(libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC), 0));
+        (File::from_raw_fd(person), OwnedFd::from_raw_fd(program))
+    }
 }
 
 /// Runs bella with its messages on a terminal, and returns all that was drawn there.
@@ -61,11 +65,9 @@ fn training(place: &Place, more: &[&str], hangup: libc::sighandler_t) -> (Child,
     command.args(place.arguments("train", &[&["train.epochs=1000000"], more].concat()));
     command.arg("--no-eval").arg("--config").arg(place.path("tiny.toml"));
     command.stdin(program.try_clone().unwrap()).stdout(program.try_clone().unwrap()).stderr(program);
-    let person_end = person.as_raw_fd();
     // SAFETY: the calls are safe between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            libc::close(person_end);
             libc::signal(libc::SIGHUP, hangup);
             match libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) >= 0 {
                 true => Ok(()),
