@@ -10,6 +10,7 @@ use super::report::print_csv;
 use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
 use crate::base::small::{counted, particles};
+use crate::experiment::Criterion;
 use crate::results::experiment_csv;
 use crate::results::listing::{Line, Selection, age, text};
 use crate::results::rebuild::rows_elsewhere;
@@ -18,7 +19,8 @@ use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 use crate::run::settings::{choice, distinction};
 use crate::run::{Record, RunFolder};
-use crate::sweep::ledger;
+use crate::schema::Setting;
+use crate::sweep::ledger::{self, Noted};
 
 /// List runs, the newest first: a short id that every command takes, method, settings that differ, state, accuracy, age.
 #[derive(Args)]
@@ -157,22 +159,21 @@ fn print_sweeps(out: &Path, all: &[Summary], chosen: &[&Summary]) -> Result<()> 
     let sweeps = ledger::all(out)?;
     let mut printed = 0;
     for (name, noted) in &sweeps {
-        let find = |id: &str| chosen.iter().find(|run| run.folder.id() == id);
-        let lines: Vec<Line> = noted
-            .iter()
-            .filter_map(|trial| {
-                let result = trial.nll.map_or(String::new(), |nll| format!("{nll:.4}"));
-                Some(Line { run: find(&trial.run)?, state: trial.state.clone(), result })
-            })
-            .collect();
-        if lines.is_empty() {
-            continue;
-        }
+        let find = |trial: &Noted| chosen.iter().find(|run| run.folder.id() == trial.run);
+        let Some(first) = noted.iter().find_map(find) else { continue };
+        // All trials of a search are compared by one metric.
+        let by = first.settings.get("train.select_by").and_then(|key| Criterion::of_key(key));
+        let by = by.unwrap_or_else(Criterion::stand_in);
+        let line = |trial: &Noted| {
+            let result = trial.value(by).map_or(String::new(), |value| format!("{value:.4}"));
+            Some(Line { run: find(trial)?, state: trial.state.clone(), result })
+        };
+        let lines: Vec<Line> = noted.iter().filter_map(line).collect();
         if printed > 0 {
             println!();
         }
         println!("sweep: {name}");
-        print_drawn(&text(&lines, "validation NLL", width()));
+        print_drawn(&text(&lines, &format!("validation {}", by.0.short), width()));
         printed += 1;
     }
     let is_lost = |run: &&Summary| run.sweep.as_ref().is_some_and(|own| sweeps.iter().all(|(name, _)| name != own));

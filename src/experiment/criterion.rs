@@ -15,6 +15,11 @@ impl Criterion {
         METRICS.iter().copied().filter(|metric| metric.better != Better::Neither)
     }
 
+    /// Returns the metric that `train.select_by` names so.
+    pub fn of_key(key: &str) -> Option<Criterion> {
+        Criterion::all().find(|metric| metric.key == key).map(Criterion)
+    }
+
     /// Returns the column of `train.csv` that has it.
     pub fn column(self) -> String {
         let columns = self.0.columns();
@@ -53,7 +58,7 @@ impl Setting for Criterion {
     type Range = ();
 
     fn field(reader: &Reader, key: &str, (): ()) -> Field<Criterion> {
-        let named = |key: &str| Criterion(Criterion::all().find(|metric| metric.key == key).unwrap_or(&NLL));
+        let named = |key: &str| Criterion::of_key(key).unwrap_or(Criterion(&NLL));
         reader.word_of(key, Criterion::all().map(|metric| metric.key).collect()).map(named)
     }
 

@@ -9,6 +9,7 @@ use super::space::Axis;
 use super::trial::{Score, Trial};
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::seal_toml;
+use crate::experiment::Criterion;
 use crate::metrics::{Average, Unit};
 use crate::plot::{Axis as PlotAxis, Chart, Entry, Layer, Panel, Swatch, Ticks};
 use crate::results::store::{Row, Table, read, write};
@@ -213,7 +214,14 @@ pub struct Noted {
     /// The id of the run.
     pub run: String,
     pub state: String,
-    pub nll: Option<f64>,
+    row: Row,
+}
+
+impl Noted {
+    /// Returns the value of the metric that the trials of its search are compared by; `None` before it was judged.
+    pub fn value(&self, by: Criterion) -> Option<f64> {
+        self.row.get(&by.column())?.parse().ok()
+    }
 }
 
 /// Returns the names of all searches below a results folder, each with its trials, the best first.
@@ -229,11 +237,7 @@ pub fn all(out: &Path) -> Result<Vec<(String, Vec<Noted>)>> {
         }
         let table = read(&ledger.trials())?;
         let cell = |row: usize, column: &str| table.get(row, column).unwrap_or_default().to_string();
-        let noted = |row: usize| Noted {
-            run: cell(row, "run"),
-            state: cell(row, "state"),
-            nll: cell(row, "validation_nll_lm").parse().ok(),
-        };
+        let noted = |row: usize| Noted { run: cell(row, "run"), state: cell(row, "state"), row: table.row(row) };
         found.push((entry.file_name().to_string_lossy().into_owned(), (0..table.rows.len()).map(noted).collect()));
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));

@@ -89,6 +89,21 @@ fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
     assert_eq!(cells(&place.results(), "run"), [table.get(0, "run").unwrap()], "the chosen run itself is evaluated");
 }
 
+/// The chosen trial is the first, and the numbers beside the trials are those that it was chosen by.
+#[test]
+fn trials_are_listed_with_the_metric_that_compares_them() {
+    let place = Place::with_tiny();
+    done(sweep(&place, &[&RATES[..], &["--set", "train.select_by=ece"]].concat()));
+    let table = trials(&place);
+    let out = place.path("results").display().to_string();
+    let listed = done(crate::common::bella(&["runs", "--sweeps", "--out", &out]));
+    assert_has(&listed, &["validation ECE"]);
+    for (row, line) in listed.lines().filter(|line| line.contains("lr=")).enumerate() {
+        let value = format!("{:.4}", number(&table, row, "validation_ece_lm"));
+        assert!(line.contains(&value), "no {value} in {listed}");
+    }
+}
+
 /// Seeds are no settings to choose: the chosen ones are trained and tested with each of them.
 #[test]
 fn the_chosen_settings_are_tested_with_several_seeds() {

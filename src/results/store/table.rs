@@ -155,7 +155,7 @@ impl Table {
     }
 
     /// Returns the row at `place`, with the names of its columns.
-    fn row(&self, place: usize) -> Row {
+    pub fn row(&self, place: usize) -> Row {
         let mut row = Row::new();
         self.columns.iter().zip(&self.rows[place]).for_each(|(column, value)| row.push(column, value));
         row
