@@ -6,8 +6,8 @@ use std::fmt;
 use crate::data::corruptions::Applied;
 use crate::data::versions::Version;
 use crate::evaluate::attacks::{Resolution, Target};
-use crate::results::CLEAN;
 use crate::results::store::Row;
+use crate::results::{CLEAN, FOREIGN_CONDITION};
 
 /// The change made to the images.
 #[derive(Clone, Debug)]
@@ -27,12 +27,9 @@ pub enum Condition {
     Foreign(String),
 }
 
-/// The beginning of the condition of images of a set of other classes; the name of the set follows.
-const FOREIGN: &str = "ood ";
-
 /// Returns the set of other classes that a condition names, if it names one.
 pub fn foreign_set(condition: &str) -> Option<&str> {
-    condition.strip_prefix(FOREIGN)
+    condition.strip_prefix(FOREIGN_CONDITION)
 }
 
 /// An attack and its budget.
@@ -59,7 +56,7 @@ impl fmt::Display for Condition {
             Condition::Published(version) => write!(f, "{version}"),
             Condition::Mean { name, .. } => f.write_str(name),
             Condition::Attacked(attacked) => attacked.fmt(f),
-            Condition::Foreign(set) => write!(f, "{FOREIGN}{set}"),
+            Condition::Foreign(set) => write!(f, "{FOREIGN_CONDITION}{set}"),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Card<'_> {
     pub fn text(&self) -> Result<String> {
         let mut table = Table::default();
         rows(&self.run.folder)?.iter().for_each(|row| table.append(row));
-        distinguish(&mut table);
+        distinguish(&mut [&mut table]);
         let mut text = self.head(&table);
         text += &self.results(&table);
         if self.experiment.task.has_classes() {

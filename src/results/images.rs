@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::FOREIGN_CONDITION;
 use super::store::{ImageColumns, Table};
 
 /// The columns for the images of a row's test set.
@@ -17,12 +18,18 @@ const STORED: &[(&str, &str)] = &[("set", "stored_set"), ("ood_set", "stored_ood
 /// The number and the fingerprint of a set of images, as cells.
 type Images = (String, String);
 
+/// A name under which rows must measure one set of images: that of the set, and the condition of images of other classes.
+type Named = (String, String);
+
 /// Renames every set whose rows measure different images, with one name per set of images: `digits [797 images]` and
 /// `digits [50 images]`. If two of them have the same number of images, the names carry the fingerprints. A row without
-/// a fingerprint takes that of other rows with the same set and number of images, if it is unique.
-pub fn distinguish(table: &mut Table) {
+/// a fingerprint takes that of other rows with the same set and number of images, if it is unique. All tables that are shown
+/// together are given at once, so that the images have the same name in each.
+pub fn distinguish(tables: &mut [&mut Table]) {
     for (column, images) in [("set", TESTED), ("ood_set", FOREIGN)] {
-        distinguish_sets(table, column, &images);
+        adopt_fingerprints(tables, column, &images);
+        let names = names(tables, column, &images);
+        tables.iter_mut().for_each(|table| rename(table, column, &images, &names));
     }
 }
 
@@ -32,18 +39,11 @@ pub fn stored_name(table: &Table, column: &'static str) -> &'static str {
     stored.filter(|stored| table.index(stored).is_some()).unwrap_or(column)
 }
 
-fn distinguish_sets(table: &mut Table, column: &'static str, columns: &ImageColumns) {
-    if table.index(column).is_none() {
-        return;
-    }
-    adopt_fingerprints(table, column, columns);
-    let names = names(table, column, columns);
-    let renamed: Vec<(usize, String)> = (0..table.rows.len())
-        .filter_map(|row| {
-            let (name, images) = (cell(table, row, column).to_string(), images(table, row, columns)?);
-            names.get(&(name, images)).map(|name| (row, name.clone()))
-        })
-        .collect();
+/// Gives the sets of a table their new names.
+fn rename(table: &mut Table, column: &'static str, columns: &ImageColumns, names: &BTreeMap<(Named, Images), String>) {
+    let new = |row: usize| names.get(&(named(table, row, column), images(table, row, columns)?));
+    let renamed: Vec<(usize, String)> =
+        (0..table.rows.len()).filter_map(|row| Some((row, new(row)?.clone()))).collect();
     if renamed.is_empty() {
         return;
     }
@@ -56,31 +56,42 @@ fn distinguish_sets(table: &mut Table, column: &'static str, columns: &ImageColu
 }
 
 /// Fills in the fingerprints of rows of other programs, which lack them, where other rows determine them.
-fn adopt_fingerprints(table: &mut Table, column: &str, columns: &ImageColumns) {
-    let Some(fingerprint) = table.index(columns.fingerprint) else { return };
-    let key = |row: usize| [cell(table, row, column), part(table, row), cell(table, row, columns.count)];
-    let mut known: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
-    for row in (0..table.rows.len()).filter(|row| !table.rows[*row][fingerprint].is_empty()) {
-        known.entry(key(row)).or_default().insert(&table.rows[row][fingerprint]);
+fn adopt_fingerprints(tables: &mut [&mut Table], column: &str, columns: &ImageColumns) {
+    let key = |table: &Table, row: usize| {
+        let count = cell(table, row, columns.count).to_string();
+        (named(table, row, column), part(table, row).to_string(), count)
+    };
+    let mut known: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for (table, row) in rows(tables, column) {
+        let fingerprint = cell(table, row, columns.fingerprint);
+        if !fingerprint.is_empty() {
+            known.entry(key(table, row)).or_default().insert(fingerprint.to_string());
+        }
     }
-    let only = |row: usize| known.get(&key(row)).filter(|all| all.len() == 1).and_then(|all| all.first());
-    let older = (0..table.rows.len()).filter(|row| table.rows[*row][fingerprint].is_empty());
-    let found: Vec<(usize, String)> = older.filter_map(|row| Some((row, only(row)?.to_string()))).collect();
-    found.into_iter().for_each(|(row, value)| table.rows[row][fingerprint] = value);
+    for table in tables.iter_mut() {
+        let Some(place) = table.index(columns.fingerprint).filter(|_| table.index(column).is_some()) else { continue };
+        for row in 0..table.rows.len() {
+            let only = known.get(&key(table, row)).filter(|all| all.len() == 1).and_then(|all| all.first());
+            if let Some(only) = only.filter(|_| table.rows[row][place].is_empty()) {
+                table.rows[row][place].clone_from(only);
+            }
+        }
+    }
 }
 
 /// Returns the new names for the images of those sets whose rows measure different ones.
-fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(String, Images), String> {
-    let mut sets: BTreeMap<&str, BTreeMap<&str, BTreeSet<Images>>> = BTreeMap::new();
-    for row in 0..table.rows.len() {
+fn names(tables: &[&mut Table], column: &str, columns: &ImageColumns) -> BTreeMap<(Named, Images), String> {
+    let mut sets: BTreeMap<Named, BTreeMap<&str, BTreeSet<Images>>> = BTreeMap::new();
+    for (table, row) in rows(tables, column) {
         if let Some(images) = images(table, row, columns) {
-            sets.entry(cell(table, row, column)).or_default().entry(part(table, row)).or_default().insert(images);
+            sets.entry(named(table, row, column)).or_default().entry(part(table, row)).or_default().insert(images);
         }
     }
     let mut names = BTreeMap::new();
-    for (set, parts) in sets.iter().filter(|(_, parts)| parts.values().any(|images| images.len() > 1)) {
+    for (named, parts) in sets.iter().filter(|(_, parts)| parts.values().any(|images| images.len() > 1)) {
         let counts = |images: &BTreeSet<Images>| images.iter().map(|(count, _)| count).collect::<BTreeSet<_>>().len();
         let counts_tell = parts.values().all(|images| counts(images) == images.len());
+        let set = &named.0;
         for (count, fingerprint) in parts.values().flatten() {
             let number = format!("{count} image{}", if count == "1" { "" } else { "s" });
             let name = match (counts_tell && !count.is_empty(), fingerprint.as_str()) {
@@ -88,10 +99,23 @@ fn names(table: &Table, column: &str, columns: &ImageColumns) -> BTreeMap<(Strin
                 (false, "") => format!("{set} [{number}, fingerprint unknown]"),
                 (false, known) => format!("{set} [{number}, {known}]"),
             };
-            names.insert((set.to_string(), (count.clone(), fingerprint.clone())), name);
+            names.insert((named.clone(), (count.clone(), fingerprint.clone())), name);
         }
     }
     names
+}
+
+/// Returns the rows of all tables that have a column.
+fn rows<'a>(tables: &'a [&mut Table], column: &'a str) -> impl Iterator<Item = (&'a Table, usize)> {
+    let with = tables.iter().map(|table| &**table).filter(move |table| table.index(column).is_some());
+    with.flat_map(|table| (0..table.rows.len()).map(move |row| (table, row)))
+}
+
+/// Returns the name under which a row measures. Where it measures images of other classes, their number says nothing of the set.
+fn named(table: &Table, row: usize, column: &str) -> Named {
+    let condition = cell(table, row, "condition");
+    let foreign = if condition.starts_with(FOREIGN_CONDITION) { condition } else { "" };
+    (cell(table, row, column).to_string(), foreign.to_string())
 }
 
 /// Returns the part of a set that a row measures. Each version that a publisher corrupted has images of its own; under
@@ -130,7 +154,7 @@ mod tests {
 
     fn shown(rows: &[[&str; 5]]) -> Vec<String> {
         let mut table = table(rows);
-        distinguish(&mut table);
+        distinguish(&mut [&mut table]);
         (0..rows.len()).map(|row| table.get(row, "set").unwrap().to_string()).collect()
     }
 
@@ -169,14 +193,34 @@ mod tests {
         assert_eq!(shown(&two), [many, many, few, few]);
     }
 
+    // Conformal sets are measured on images of other classes, too, whose rows have the name of the run's own set.
+    #[test]
+    fn images_have_one_name_in_all_tables() {
+        let mut results = table(&[["list", "clean", "", "170", "1f"], ["list", "clean", "", "170", "2e"]]);
+        let mut conformal = table(&[["list", "clean", "", "170", "1f"], ["list", "ood svhn", "", "100", "3d"]]);
+        let (mut foreign, mut more) = (Table::default(), Row::new());
+        let cells =
+            [("set", "list"), ("ood_set", "svhn"), ("samples", "170"), ("images", "2e"), ("ood_samples", "100")];
+        cells.iter().for_each(|(column, cell)| more.push(*column, *cell));
+        foreign.append(&more);
+        distinguish(&mut [&mut results, &mut foreign, &mut conformal]);
+        let shown =
+            |table: &Table| (0..table.rows.len()).map(|row| table.get(row, "set").unwrap().to_string()).collect();
+        let shown: Vec<Vec<String>> = [&results, &foreign, &conformal].map(shown).into();
+        let (old, new) = ("list [170 images, 1f]", "list [170 images, 2e]");
+        assert_eq!(shown, [vec![old, new], vec![new], vec![old, "list"]]);
+        assert_eq!(foreign.get(0, "ood_set"), Some("svhn"));
+        assert_eq!(conformal.get(0, stored_name(&conformal, "set")), Some("list"));
+    }
+
     #[test]
     fn stored_names_stay_at_hand() {
         let mut plain = table(&[["digits", "clean", "", "797", "1f"]]);
-        distinguish(&mut plain);
+        distinguish(&mut [&mut plain]);
         assert_eq!(stored_name(&plain, "set"), "set");
         let mut twice = table(&[["digits", "clean", "", "797", "1f"], ["digits", "clean", "", "50", "2e"]]);
-        distinguish(&mut twice);
-        distinguish(&mut twice);
+        distinguish(&mut [&mut twice]);
+        distinguish(&mut [&mut twice]);
         assert_eq!(twice.get(1, stored_name(&twice, "set")), Some("digits"));
         assert_eq!(twice.get(1, "set"), Some("digits [50 images]"));
     }

@@ -18,6 +18,9 @@ use crate::run::RunFolder;
 /// The `condition` of images that nothing has changed.
 pub const CLEAN: &str = "clean";
 
+/// The beginning of the `condition` of images of a set of other classes; the name of that set follows.
+pub const FOREIGN_CONDITION: &str = "ood ";
+
 /// The file of a results folder that holds the measurements of `bella bench`.
 pub const BENCH: &str = "bench.csv";
 

@@ -181,7 +181,7 @@ pub fn draw(table: &Table, columns: Vec<String>, group_by: &[&str], how: &TableA
 pub fn table_of(rows: &[Row]) -> Table {
     let mut table = Table::default();
     rows.iter().for_each(|row| table.append(row));
-    distinguish(&mut table);
+    distinguish(&mut [&mut table]);
     table
 }
 

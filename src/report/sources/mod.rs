@@ -236,9 +236,7 @@ impl Sources {
     }
 
     fn distinguish_images(&mut self) {
-        images::distinguish(&mut self.results);
-        images::distinguish(&mut self.ood);
-        images::distinguish(&mut self.conformal);
+        images::distinguish(&mut [&mut self.results, &mut self.ood, &mut self.conformal]);
     }
 
     fn add_csv(&mut self, path: &Path) {
