@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Returns whether a character is never shown as itself: a control character other than a line break or a tab, or one that
 /// changes the direction or the lines of the text around it.
@@ -75,6 +76,19 @@ pub fn csv_cell(cell: &str) -> Cow<'_, str> {
         true => Cow::Owned(format!("'{cell}")),
         false => Cow::Borrowed(cell),
     }
+}
+
+/// Returns a path as text. Bytes that are no UTF-8 are written as numbers, such as `\xe9`, and not as one sign for all of them.
+pub fn path_text(path: &Path) -> Cow<'_, str> {
+    if let Some(text) = path.to_str() {
+        return Cow::Borrowed(text);
+    }
+    let mut name = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        name.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| name.extend(std::ascii::escape_default(*byte).map(char::from)));
+    }
+    Cow::Owned(name)
 }
 
 /// Returns a cell of a table that is printed, in which hidden characters are written out besides.

@@ -1,18 +1,18 @@
 //! `bella acquire`: chooses the images of a pool to label next.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::options::{ComputeArgs, PlaceArgs};
 use super::output::Output;
 use crate::base::files::expect_writable;
-use crate::base::outside::csv_cell;
+use crate::base::outside::{csv_cell, path_text};
 use crate::base::small::{Usage, counted};
 use crate::data::Medium;
 use crate::inference::acquire::{Asked, Entry, Next, RULES, acquire};
-use crate::predict::inputs::collect;
+use crate::predict::inputs::{Input, collect};
 use crate::run::RunFolder;
 use crate::schema::{find, keys};
 use crate::session::Opened;
@@ -79,6 +79,7 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
     if let Some(why) = pool.images.iter().find_map(|input| input.problem.clone()) {
         return Err(Usage(format!("{why}: name image files or folders with images")).into());
     }
+    args.check_names(&pool.images)?;
     let opened = Opened::run(Some(&args.run), &args.places.overrides(), args.compute.reading())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
         return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
@@ -92,6 +93,14 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
 }
 
 impl AcquireArgs {
+    /// Refuses images that the list could not name, before any is predicted.
+    fn check_names(&self, pool: &[Input]) -> Result<()> {
+        for Input { path, .. } in pool {
+            listed(path)?;
+        }
+        Ok(())
+    }
+
     /// Writes the list. Paths are absolute, so that the list may lie anywhere.
     fn write(&self, chosen: &[Next]) -> Result<()> {
         let output = Output::open(self.output.as_deref())?;
@@ -99,13 +108,29 @@ impl AcquireArgs {
         writer.write_record(["path", "label", "split", "score", "predicted"])?;
         for Next { path, score, predicted } in chosen {
             // A link stays one: the folder that holds it has the name of its class.
-            let path = std::path::absolute(path).with_context(|| format!("{}: cannot find", path.display()))?;
+            let path = listed(path)?;
             let folder = path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
             let label = if self.folder_labels { folder.to_string_lossy() } else { "".into() };
-            let path = path.to_str().with_context(|| format!("{}: its name is no UTF-8: rename it", path.display()))?;
-            writer.write_record([path, &csv_cell(&label), "train", &score.to_string(), &csv_cell(predicted)])?;
+            writer.write_record([
+                &path_text(&path),
+                &csv_cell(&label),
+                "train",
+                &score.to_string(),
+                &csv_cell(predicted),
+            ])?;
         }
         writer.flush()?;
         output.finish()
     }
+}
+
+/// Returns the path of an image as the list has it.
+fn listed(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path).with_context(|| format!("{}: cannot find", path.display()))?;
+    ensure!(
+        path.to_str().is_some(),
+        "{}: its name is no UTF-8, and so a list cannot have it: rename it",
+        path_text(&path)
+    );
+    Ok(path)
 }

@@ -18,7 +18,7 @@ use crate::inference::{
 };
 use crate::machine::Precision;
 use crate::metrics::calibrators::{CALIBRATORS, Calibrator};
-use crate::predict::inputs::{Columns, Format, Inputs, LIST, Writer, collect};
+use crate::predict::inputs::{Columns, Format, Input, Inputs, LIST, Writer, collect};
 use crate::schema::{find, keys};
 use crate::session::Opened;
 
@@ -276,6 +276,7 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     ensure!(failed < images.len(), "{none}: see the column error of the records");
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(&opened.run.id(), sheet))?;
     warn_of(skipped);
+    warn_of_names(images);
     args.close(images.len() - failed, "image", "images");
     if failed > 0 {
         let what =
@@ -295,6 +296,17 @@ fn warn_of(skipped: &[PathBuf]) {
     let more = if skipped.len() > 5 { ", …" } else { "" };
     let files = counted(skipped.len(), "file is no image", "files are no images");
     tracing::warn!("{files} by name: {}{more}; left out", shown.join(", "));
+}
+
+/// Says how many images have names that records cannot have as they are.
+fn warn_of_names(images: &[Input]) {
+    let count = images.iter().filter(|image| image.path.to_str().is_none()).count();
+    if count > 0 {
+        let images = counted(count, "image has a name that is", "images have names that are");
+        tracing::warn!(
+            "{images} no UTF-8: records have such bytes as numbers (\\xe9); rename the files where a program reads the paths"
+        );
+    }
 }
 
 /// Writes a record for each sample of the run's own data set, and the sheet of images if it is asked for.

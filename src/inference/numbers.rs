@@ -9,7 +9,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 use super::images::{Wanted, preparation};
-use crate::base::outside::{printed_cell, printed_json};
+use crate::base::outside::{path_text, printed_cell, printed_json};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded};
 use crate::data::SplitName;
 use crate::data::fields::{Fields, PIXELS};
@@ -44,7 +44,7 @@ impl Record<'_> {
     fn of(path: &Path, mixture: &Mixture) -> Record<'static> {
         let ([noise, between], [low, high]) = (mixture.variances(), mixture.central(LEVEL));
         Record {
-            path: path.to_string_lossy().into_owned(),
+            path: path_text(path).into_owned(),
             mean: Some(mixture.mean()),
             deviation: Some((noise + between).sqrt()),
             noise: Some(noise.sqrt()),
@@ -130,7 +130,7 @@ pub fn predict_images(wanted: &Wanted, opened: &Opened, inputs: &[Input], out: &
                 Ok(_) => Record::of(&input.path, &found.next().context("an image has no prediction")?),
                 Err(why) => {
                     failed += 1;
-                    let path = input.path.to_string_lossy().into_owned();
+                    let path = path_text(&input.path).into_owned();
                     Record { path, error: Some(why), ..Record::default() }
                 }
             })?;

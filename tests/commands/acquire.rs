@@ -124,3 +124,26 @@ fn bad_requests_are_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert_has(&messages(&output), &["unknown rule `best`; known: mi, entropy"]);
 }
+
+/// What the list cannot name is refused before an image is predicted; `predict` gives each file a name of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_no_text_are_told_apart() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = trained();
+    for (number, name) in [&b"caf\xe9.png"[..], b"caf\xe8.png"].into_iter().enumerate() {
+        let path = crate::common::image(&place, "pool/plain.png", number as u32);
+        std::fs::rename(&path, path.with_file_name(std::ffi::OsStr::from_bytes(name))).unwrap();
+    }
+    let pool = text(&place.path("pool"));
+    for format in ["csv", "jsonl"] {
+        let predict = with(place.command("predict", &[]), &["latest", &pool, "--format", format]).output().unwrap();
+        assert_has(&messages(&predict), &["2 images have names that are no UTF-8", "rename the files"]);
+        let slashes = if format == "csv" { "\\" } else { "\\\\" };
+        assert_has(&printed(&predict), &[&format!("caf{slashes}xe8.png"), &format!("caf{slashes}xe9.png")]);
+    }
+    let run = text(&place.run());
+    std::fs::remove_file(place.run().join("posterior.safetensors")).unwrap();
+    let line = error_line(acquire(&place, &[&run, &pool, "--count", "1"]), 1);
+    assert_has(&line, &["caf\\xe8.png: its name is no UTF-8", "rename it"]);
+}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::base::outside::{printable, printed_cell, printed_json};
+use crate::base::outside::{path_text, printable, printed_cell, printed_json};
 use crate::metrics::scores::distribution;
 use crate::metrics::{Average, Uncertainty, argmax};
 use crate::predictions::Predictions;
@@ -197,7 +197,7 @@ impl Columns {
     fn usual<'a>(&self, record: &'a Record, text: fn(&str) -> Cow<str>) -> Vec<(Cow<'a, str>, Value<'a>)> {
         let found = record.outcome.as_ref().ok();
         let number = |get: fn(&Prediction) -> Option<f64>| Value::Number(found.and_then(get));
-        let path = text(&record.path.to_string_lossy()).into_owned();
+        let path = text(&path_text(&record.path)).into_owned();
         let mut columns = vec![("path".into(), Value::Text(Some(path.into())))];
         if self.label {
             columns.push(("label".into(), Value::Text(record.label.as_deref().map(text))));
