@@ -34,7 +34,7 @@ mod tokenize;
 mod train;
 mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -48,6 +48,7 @@ use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::base::small::Usage;
+use crate::data::SplitName;
 use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, child, wait};
 use crate::model::archive::trial;
@@ -120,7 +121,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = trial::answer() {
         return ExitCode::from(code);
     }
-    let words: Vec<OsString> = words.into_iter().collect();
+    let words = understood(words.into_iter().collect());
     let cli = begun(words.clone());
     let group = match open_world(&cli.command) {
         Ok(group) => Rc::new(group),
@@ -147,6 +148,25 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let_first_speak();
     group.abort(fail(&error))
+}
+
+/// Puts `--split SPLIT` of `bella predict` in place of `--set SPLIT`, as it was called.
+fn understood(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|command| command != "predict") {
+        return words;
+    }
+    let is_split = |word: &OsStr| SplitName::ALL.iter().any(|split| *word == *split.to_string());
+    for at in 2..words.len() {
+        if words[at] == "--set" && words.get(at + 1).is_some_and(|next| is_split(next)) {
+            words[at] = "--split".into();
+        }
+        let joined =
+            words[at].to_str().and_then(|word| word.strip_prefix("--set=")).filter(|word| is_split(OsStr::new(word)));
+        if let Some(split) = joined {
+            words[at] = format!("--split={split}").into();
+        }
+    }
+    words
 }
 
 /// Prepares the process for a command line, and returns what [`parsed`] reads in it.

@@ -33,7 +33,6 @@ use crate::session::Opened;
 /// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information. A run that learns
 /// numbers writes the mean, the deviation, that of the noise and that of the members' means, and the ends of the central 90 % interval.
 #[derive(Args)]
-#[command(mut_arg("places", |sets| sets.value_parser(no_split)))]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
     bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png --top 5\n  \
@@ -111,16 +110,6 @@ pub struct PredictArgs {
 
     #[command(flatten)]
     pub compute: ComputeArgs,
-}
-
-/// Refuses the name of a split, which has an option of its own.
-fn no_split(text: &str) -> Result<String, String> {
-    match text {
-        "train" | "val" | "test" => {
-            Err(format!("KEY=VALUE says where a file of the run is; a split is --split {text}"))
-        }
-        _ => Ok(text.to_string()),
-    }
 }
 
 impl PredictArgs {

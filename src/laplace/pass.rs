@@ -236,7 +236,7 @@ impl Pass {
         // Gradients must be taken at the recorded tensors themselves: a view of them is not on the path to the logits.
         let uses = of.iter().map(|tap| Use { from: tap.from, output: tap.output.shallow_clone() }).collect();
         self.layers.push(Layer { outputs, tokens, uses });
-        let mask = longest.mask(recorded.model.network.as_ref(), recorded.samples);
+        let mask = longest.mask(recorded.model.network.sees_texts(name), recorded.samples);
         Ok((input, mask.map(|mask| mask.squeeze_dim(0))))
     }
 

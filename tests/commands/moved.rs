@@ -139,11 +139,12 @@ fn every_command_takes_the_places_of_what_moved() {
 }
 
 #[test]
-fn a_split_has_an_option_of_its_own() {
+fn a_split_has_an_option_of_its_own_and_is_understood_by_the_former_one() {
     let place = Place::with_tiny();
-    let output = with(place.command("predict", &["test"]), &["latest"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert_has(&messages(&output), &["invalid value 'test' for '--set <KEY=VALUE>'", "a split is --split test"]);
+    done(place.train(&["train.epochs=1"]));
+    let predicted = |split: &[&str]| done(with(place.command("predict", &[]), &[&["latest"], split].concat()));
+    let own = predicted(&["--split", "test"]);
+    assert_eq!((predicted(&["--set", "test"]), predicted(&["--set=test"])), (own.clone(), own));
 }
 
 #[test]

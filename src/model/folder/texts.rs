@@ -132,6 +132,8 @@ impl Known {
 /// A tokenizer that fits its network.
 pub struct StoredTokenizer {
     pub tokenizer: Tokenizer,
+    /// The largest number of a token in `tokenizer.json` itself, before others are added.
+    pub largest: i64,
     /// The settings of its package; null if there are none.
     pub settings: Value,
     /// The class of transformers that reads it; empty where nothing tells.
@@ -163,9 +165,10 @@ impl StoredTokenizer {
         let settings = if is_there(&settings) { read_json(&settings)? } else { Value::Null };
         let class = class_of(&settings, &read_json(&folder.join(FILES[0])).unwrap_or_default());
         check_settings(&file, &settings, &class).with_context(|| folder.join(named).display().to_string())?;
+        let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
         added_tokens::add(&mut tokenizer, &settings, folder)?;
         tokenizer.set_encode_special_tokens(settings["split_special_tokens"] == true);
-        Ok(StoredTokenizer { tokenizer, settings, class, path })
+        Ok(StoredTokenizer { tokenizer, largest, settings, class, path })
     }
 
     /// Returns whether transformers' tokenizer returns the kinds of tokens.

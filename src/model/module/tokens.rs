@@ -68,6 +68,8 @@ impl Tokenizer {
                       checkpoint.tokenizer";
         let known = Known { tokens: limit.vocabulary.unwrap_or(i64::MAX), part: "network" };
         let stored = StoredTokenizer::open(folder(path), &For { network: "a text encoder", advice, known })?;
+        // Nothing tells how many tokens an archive knows: those that are added behind the file are not taken for its own.
+        let known = Known { tokens: limit.vocabulary.unwrap_or(stored.largest + 1), ..known };
         let most = stored.settings.get("model_max_length").and_then(Value::as_f64);
         // Tokenizers without a limit name a number with thirty digits.
         let usual = most.map_or(TOKENS, |most| (most as i64).clamp(1, TOKENS));

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
-use super::Network;
 use super::low_rank::Scales;
 use crate::base::tensor::wide;
 use crate::data::Fields;
@@ -321,10 +320,10 @@ pub struct Tap {
 
 impl Tap {
     /// Returns the mask of the tokens that the layer has seen, `[p, B, T]`, if they are those of the texts in `samples`; `None` where the layer
-    /// has seen patches, or one token of each sample.
-    pub fn mask<'s>(&self, network: &dyn Network, samples: &'s Fields) -> Option<&'s Tensor> {
+    /// has seen patches, or one token of each sample. `sees_texts` is what the network says of the layer.
+    pub fn mask<'s>(&self, sees_texts: bool, samples: &'s Fields) -> Option<&'s Tensor> {
         let tokens = &self.input.size()[..self.input.dim() - 1];
-        samples.find(MASK).filter(|mask| mask.size() == tokens && network.sees_texts(&self.layer))
+        samples.find(MASK).filter(|mask| sees_texts && mask.size() == tokens)
     }
 }
 

@@ -62,7 +62,8 @@ fn directions(context: &Context, layers: &[Directed]) -> Result<Vec<Tensor>> {
             for (layer, components) in layers.iter().zip(&mut found) {
                 // A layer that is computed in parts has one input.
                 for tap in taps.iter().filter(|tap| tap.layer == layer.name && tap.from == 0) {
-                    components.add(&rows(tap, tap.mask(model.network.as_ref(), &samples)))?;
+                    let mask = tap.mask(model.network.sees_texts(&tap.layer), &samples);
+                    components.add(&rows(tap, mask))?;
                 }
             }
             Ok(())
