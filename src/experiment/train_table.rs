@@ -225,10 +225,10 @@ impl TrainSpec {
         keys.into_iter().find(|(_, factor)| *factor != 1.0).map(|(key, _)| key)
     }
 
-    /// Returns the first key whose value changes the schedule of the learning rate.
+    /// Returns the first key that asks for another schedule of the learning rate than the usual or a constant one.
     pub fn changed_schedule(&self) -> Option<&'static str> {
         let warms_up = (self.warmup_steps > 0).then_some("warmup_steps");
-        warms_up.or((self.schedule != Schedule::Cosine).then_some("schedule"))
+        warms_up.or((self.schedule == Schedule::Linear).then_some("schedule"))
     }
 
     /// Returns the first key whose value changes the loss of a label.

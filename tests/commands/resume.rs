@@ -319,6 +319,13 @@ fn images_are_mixed() {
         place.write("tiny.toml", other.as_bytes());
         assert_has(&error_line(place.train(&["train.mixup.alpha=0.8"]), 2), &["mixup", expected]);
     }
+    let blob = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", "[method.blob]\ncycle = 9");
+    place.write("tiny.toml", blob.as_bytes());
+    let refused = error_line(place.train(&["subspace.low-rank.dora=true"]), 2);
+    assert_has(
+        &refused,
+        &["flipout: subspace.low-rank.dora divides by the lengths of the drawn rows", "flipout = false"],
+    );
     // The loss of these is that of the table, whatever pushes the particles apart.
     let place = Place::with_tiny();
     let features = |more: &[&str]| {

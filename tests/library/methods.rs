@@ -601,12 +601,6 @@ fn settings_outside_their_range_are_refused() {
             none,
             "schedule: method.mclmc with fit_steps = 0 has steps of its own length",
         ),
-        (
-            "blob",
-            vec!["cycle=9", "subspace.low-rank.dora=true"],
-            adamw,
-            "method.blob.flipout: subspace.low-rank.dora divides by the lengths of the drawn rows",
-        ),
         ("blob", vec!["kl_lr=0.1"], adamw, "method.blob.cycle is required"),
         ("blob", vec!["kl_lr=0", "cycle=9"], adamw, "cycle = 9: is of the divergence from the prior"),
         ("scalabl", vec!["kl_lr=0", "cycle=9"], adamw, "cycle = 9: is of the divergence from the prior"),

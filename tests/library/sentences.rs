@@ -276,7 +276,7 @@ fn configs_say_what_takes_the_place_of_a_refused_default() {
     done(check(&["checkpoint.features=mean", "checkpoint.unit_features=true", "checkpoint.max_tokens=24"]));
     // So says the config that a run of it saves, also where the usual value takes the place.
     let usual = ["checkpoint.features=mean", "checkpoint.unit_features=false", "checkpoint.max_tokens=24"];
-    done(with(place.command("train", &usual), &["--no-eval"]));
+    done(with(place.train(&usual), &["--no-eval"]));
     done(place.command("eval", &[]));
 }
 

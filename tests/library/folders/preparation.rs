@@ -106,7 +106,7 @@ fn preparations_that_bella_does_not_compute_are_refused() {
         (shortest, "checkpoint.crop_pct", "checkpoint.crop_pct = 1.0"),
     ] {
         assert_has(&error_line(check(&vit(json, "")), 2), &[key]);
-        done(train(&place, &vit(json, way), &["--force"]));
+        done(common::with(train(&place, &vit(json, way), &[]), &["--force"]));
         done(common::bella(&["eval", "latest", "--out", place.path("results").to_str().unwrap(), "--device", "cpu"]));
     }
     let odd = vit("{\"size\": 16, \"do_flip_channel_order\": true}", "");
