@@ -39,7 +39,14 @@ impl Training {
         if medium != Medium::Images {
             root.problem("train", format!("mixup: mixes images, and {} has {medium}: leave it out", data.key));
         }
-        if self.method.spec.squares_images() {
+        let spec = &self.method.spec;
+        if spec.needs_classes() && spec.post_hoc().is_none() && !spec.has_own_loss() {
+            let why = format!(
+                "mixup: method.{method} takes outputs with one label for each image, and a mixed image has two: leave it out"
+            );
+            root.problem("train", why);
+        }
+        if spec.squares_images() {
             let why = format!(
                 "mixup: method.{method} takes squared gradients of single images, and no image is single: leave it out"
             );

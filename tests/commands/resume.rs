@@ -332,7 +332,8 @@ fn images_are_mixed() {
         let sets = [&["method.svgd.space=features", "train.epochs=1", "train.batches=shared"], more].concat();
         place.train(&sets).args(["--no-eval", "--force"]).output().unwrap()
     };
-    let losses = [&[][..], &["train.label_smoothing=0.3"], &["train.mixup.alpha=0.8"]].map(|more| {
+    assert_has(&messages(&features(&["train.mixup.alpha=0.8"])), &["mixup: method.svgd takes outputs with one label"]);
+    let losses = [&[][..], &["train.label_smoothing=0.3"], &["train.class_weights=balanced"]].map(|more| {
         let output = features(more);
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
         let shown = messages(&output);
