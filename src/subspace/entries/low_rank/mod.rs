@@ -12,7 +12,7 @@ mod start;
 use anyhow::{Context, Result, ensure};
 use tch::Kind;
 
-use self::particles::{Layer, LowRankSubspace, Whole};
+use self::particles::{DORA, Layer, LowRankSubspace, Whole};
 use self::start::{Factors, Start, row_norms};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Slot, SlotKind, is_outside};
@@ -75,9 +75,6 @@ settings! {
 
 /// The standard deviation of A's Gaussian start unless the config says otherwise, which is that of LoRA-Ensemble's code.
 const STD: f64 = 0.02;
-
-/// The key of trained lengths of rows.
-const DORA: &str = "subspace.low-rank.dora";
 
 impl Spec {
     fn check(&self, reader: &Reader) {

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::DORA;
 use super::start::{Drawn, Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
@@ -89,6 +88,9 @@ impl Whole {
 
 /// The end of the names of magnitudes.
 pub const MAGNITUDE: &str = ".magnitude";
+
+/// The key of trained lengths of rows.
+pub const DORA: &str = "subspace.low-rank.dora";
 
 /// Returns the name of the magnitudes of a layer.
 pub fn magnitude_of(layer: &str) -> String {
