@@ -23,7 +23,10 @@ pub fn is_zero(x: &Tensor) -> bool {
 
 /// Returns the rows of `all: [N, d]` at which a mask with N entries is not 0; all of them without a mask.
 pub fn selected(all: Tensor, mask: Option<&Tensor>) -> Tensor {
-    mask.map_or_else(|| all.shallow_clone(), |mask| all.index_select(0, &mask.flatten(0, -1).nonzero().squeeze_dim(1)))
+    match mask {
+        None => all,
+        Some(mask) => all.index_select(0, &mask.flatten(0, -1).nonzero().squeeze_dim(1)),
+    }
 }
 
 /// Returns the first line of a libtorch error; the C++ trace that follows goes to the debug log.

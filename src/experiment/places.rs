@@ -32,10 +32,10 @@ fn fits(place: &str, key: &str) -> bool {
 /// The keys of a run's config that a command lets the user change.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub enum Scope {
-    /// Those that change no number of the training; those of the test set are among them.
+    /// The keys that change no number of the training, among which are those of the test set.
     #[default]
     Tests,
-    /// The places of the run's files, and the particles that go through the network at once.
+    /// The keys of the places of the run's files, and that of the particles that go through the network at once.
     Places,
 }
 

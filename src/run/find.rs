@@ -137,9 +137,12 @@ fn ambiguous(named: &str, runs: &Path, matching: &[&RunFolder]) -> Ambiguous {
 /// Returns the finished run whose posterior is the youngest. Trials of sweeps do not count, and a folder with the posterior of another run, such
 /// as a copy, only where there is no other.
 fn latest(runs: &Path) -> Result<RunFolder> {
-    let finished = all_runs(runs)?.into_iter().filter(|run| run.is_finished() && run.trial().is_none());
-    let latest = finished.max_by_key(|run| (!run.is_of_another(), modified(&run.posterior())));
-    latest.with_context(|| {
+    let mut finished = all_runs(runs)?;
+    finished.retain(|run| run.is_finished() && run.trial().is_none());
+    finished.sort_by_cached_key(|run| modified(&run.posterior()));
+    // The posteriors of earlier runs are not looked into.
+    let latest = finished.iter().rfind(|run| !run.is_of_another()).or(finished.last());
+    latest.cloned().with_context(|| {
         format!("no finished run below {} (trials of sweeps do not count): run `bella train --config FILE` first, or name a run", runs.display())
     })
 }

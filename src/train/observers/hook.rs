@@ -43,7 +43,7 @@ pub struct Hook {
     running: Option<JoinHandle<()>>,
 }
 
-/// How long a command may run.
+/// The limit of the time that a command may run, which a stop of the training shortens.
 #[derive(Clone)]
 struct Limit {
     time: Duration,
